@@ -43,7 +43,8 @@ mutants: $(VENV)/.test
 exhaustive: $(VENV)/.test
 	$(PY) tools/exhaustive.py
 	$(PY) tools/exhaustive.py --powers 1000000000
-	$(PY) -m pytest -m exhaustive $(PYTEST_ARGS)
+	$(PY) -m pytest -m "exhaustive or hypothesis" --hypothesis-profile new --numprocesses $(WORKERS) --dist worksteal \
+		$(PYTEST_ARGS)
 
 # The digests of docs/conformance.json with the oldest dependencies that pyproject.toml allows.
 oldest: $(VENV)/.oldest

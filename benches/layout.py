@@ -9,12 +9,9 @@ reshape, broadcast_to and comparison alone. `python benches/layout.py`
 from __future__ import annotations
 
 import copy
-import functools
 import importlib
 import timeit
 from typing import Any
-
-from _turns import bests
 
 from samebits.layout import Layout
 from samebits.native import exchange
@@ -53,15 +50,17 @@ def cuda_core() -> dict[str, Any] | None:
 
 
 def best_of(spaces: dict[str, dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """The best time of each operation in each space of names, all of them in turns; `timeit` repeats a statement
-    without a call."""
+    """The best time of each operation in each space of names, all of them in turns."""
     timers = {
-        (name, space): functools.partial(timeit.Timer(statement, globals=names).timeit, NUMBER)
+        (name, space): timeit.Timer(statements[space == "cuda.core"] or "pass", globals=names)
         for name, statements in OPERATIONS.items()
         for space, names in spaces.items()
-        if (statement := statements[space == "cuda.core"])
     }
-    return {key: 1e9 * took / NUMBER for key, took in bests(timers, ROUNDS).items()}
+    best = dict.fromkeys(timers, float("inf"))
+    for _ in range(ROUNDS):
+        for key, timer in timers.items():
+            best[key] = min(best[key], timer.timeit(NUMBER) / NUMBER * 1e9)
+    return best
 
 
 def main() -> None:

@@ -14,8 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _rows import compiled_rows
-from _turns import Call, medians
-from functions import ROUNDS, aligned
+from functions import Call, aligned, medians
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
@@ -73,7 +72,7 @@ def main() -> list[dict[str, object]]:
             calls["torch"] = of_torch
             if of_numpy is not None:
                 calls["numpy"] = of_numpy
-            each = {key: value / x.size * 1e9 for key, value in medians(calls, ROUNDS).items()}
+            each = {key: value / x.size * 1e9 for key, value in medians(calls).items()}
             peer, numpy_text = each["torch"], f"{each['numpy']:.3f}" if "numpy" in each else "-"
             for row in compiled:
                 mine = each[row.name]

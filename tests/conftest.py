@@ -5,8 +5,8 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+import drawing  # noqa: F401 - what it says holds from the first test on
 import pytest
-from hypothesis import HealthCheck, settings
 
 _FOLDER = "samebits-tests"
 # The files that take longest where nothing is compiled yet, the longest first: they are begun first, so that at the end
@@ -53,12 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
     start finds the package's bytecode: where none is written, each of some hundred processes compiles every module.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # What hypothesis draws is the same in each run but the exhaustive one, and may take as long as it takes.
-    settings.register_profile(
-        "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
-        derandomize=config.getoption("markexpr") != "exhaustive",
-    )  # fmt: skip
-    settings.load_profile("tests")
     chosen = os.environ.get("SAMEBITS_CACHE_DIR", str(config.rootpath / ".pytest_cache"))
     if chosen:
         folder = pathlib.Path(chosen)

@@ -6,16 +6,18 @@ Everything is found among the sorted values that `DType.decode` gives; nothing i
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
 
 from samebits import dtypes
-from samebits.conversions import Conversion
+from samebits.conversions import INFINITIES, ROUNDINGS, Conversion
 from samebits.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 FORMATS = tuple(row for row in dtypes.ROWS if row.is_float and row.width_bits < 32)
+CERTAIN = tuple(rounding for rounding in ROUNDINGS if rounding != "stochastic")
 
 
 def every_code(dtype: DType, above: bool = False) -> Array:
@@ -115,3 +117,16 @@ def by(x: Array, dtype: DType, how: Conversion, words: Array | None = None) -> A
     if lost_sign:
         code = np.where(lost & ~nan, code ^ turned, code)
     return np.where(nan, becomes ^ turned * sign, code).astype(f"u{max(dtype.width_bits, 8) // 8}")
+
+
+def every_conversion(dtype: DType) -> list[Conversion]:
+    """Every certain rounding with every overflow, and every rule for infinities and NaN with some of them."""
+    found = [Conversion(rounding, overflow) for rounding in CERTAIN for overflow in ("ieee", "saturate")]
+    top = (1 << dtype.width_bits) - 1
+    for inf, (rounding, overflow) in itertools.product(
+        INFINITIES[1:], (("nearest_even", "saturate"), ("toward_zero", "ieee"), ("up", "ieee"))
+    ):
+        found.append(Conversion(rounding, overflow, nan=top // 3, inf=inf))
+    found.append(Conversion(nan_sign="always"))
+    found.append(Conversion("down", nan_sign="overflow"))
+    return found

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 import torch
 from capsules import HandMade
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.errors import ExchangeError, SamebitsError
@@ -309,7 +310,7 @@ def told(receive: Receive, producer: HandMade) -> tuple[Any, ...]:
     return made
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(_INT64, max_size=4),
     st.none() | st.lists(_INT64, min_size=4, max_size=4),

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from capsules import HandMade, HeaderOnly, exported
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits import dtypes
@@ -289,7 +290,7 @@ INT64 = st.one_of(
 UINT64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 64), st.just(2**64 - 1))
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(
     st.data(),
     st.booleans(),

@@ -3,7 +3,8 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
+from drawing import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from samebits import dtypes
@@ -56,7 +57,7 @@ def layouts(draw: st.DrawFn) -> tuple[DType, Layout]:
     return row, Layout(shape, strides, draw(st.integers(0, 4)) * unit, row.width_bits, storage)
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(layouts(), st.sampled_from(MODES))
 @example((dtypes.float6_e2m3fn, Layout((0, 1), (6, 6), 0, 6)), "bytes")
 def test_decoding_undoes_encoding(case: tuple[DType, Layout], mode: Mode) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 from capsules import Legacy, Versioned, exported
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits import dtypes
@@ -65,7 +66,7 @@ class Encoded:
         return (1, 0)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.sampled_from(dtypes.ROWS),
     st.sampled_from(["packed", "padded"]),

@@ -92,9 +92,11 @@ def test_exit_code_and_verdict(cells, failure, code, verdict):
 
 
 def test_children_end_with_the_examination(tmp_path, monkeypatch):
-    (tmp_path / "asleep.py").write_text("import time; time.sleep(600)")
+    # It ends with the test's process, should nobody end it before.
+    asleep = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.05)"
+    (tmp_path / "asleep.py").write_text(asleep)
     monkeypatch.syspath_prepend(tmp_path)
-    codes = []
+    started, codes = [], []
 
     def waits():
         """Whether the main thread waits for what this one finds: an interrupt before would leave this one alone."""
@@ -103,12 +105,13 @@ def test_children_end_with_the_examination(tmp_path, monkeypatch):
         return "acquire()" in line and frame.f_back.f_code is concurrent.futures.Future.result.__code__
 
     def attempt(row, children):
-        child = children.start("asleep", ())
+        started.append(children.start("asleep", ()))
         while not waits():
             time.sleep(0.001)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        codes.append(child.wait())
-        codes.append(children.start("asleep", ()).wait())
+        codes.append(started[0].wait(60))
+        started.append(children.start("asleep", ()))
+        codes.append(started[1].wait(60))
         return [], ""
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
@@ -117,6 +120,8 @@ def test_children_end_with_the_examination(tmp_path, monkeypatch):
             report.examine(["numpy"], attempt=attempt)
     finally:
         signal.signal(signal.SIGINT, before)
+        for child in started:
+            child.kill()
     assert codes == [-signal.SIGKILL, -signal.SIGKILL]
 
 

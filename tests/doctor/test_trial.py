@@ -174,7 +174,8 @@ def test_a_framework_that_makes_a_tensor_of_no_format_is_a_line(monkeypatch, tmp
 
 
 def test_a_child_that_hangs_is_ended(monkeypatch, tmp_path):
-    cells, failure = trial.attempt(fake(monkeypatch, tmp_path, "import time; time.sleep(600)"), seconds=0.5)
+    asleep = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.05)"
+    cells, failure = trial.attempt(fake(monkeypatch, tmp_path, asleep), seconds=0.5)
     assert cells == []
     assert failure.startswith("died of SIGKILL")
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rows
+from drawing import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -201,12 +202,12 @@ def graphs(draw: st.DrawFn) -> Graph:
     return Graph(draw)
 
 
-_SETTINGS = settings(
-    suppress_health_check=list(HealthCheck), phases=(Phase.generate,), print_blob=True
-)  # fmt: skip
+def checked_once(drawn: settings) -> settings:
+    """What fails is not drawn smaller: its kernels would be compiled again and again."""
+    return settings(drawn, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
 
 
-@settings(_SETTINGS, max_examples=60)
+@checked_once(examples(60))
 @given(graphs())
 def test_random_fusions_have_the_bits_of_their_operations(graph: Graph) -> None:
     """Each on a row that it decides: to compile it for all takes long."""
@@ -214,7 +215,7 @@ def test_random_fusions_have_the_bits_of_their_operations(graph: Graph) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(_SETTINGS, max_examples=2000)
+@checked_once(settings(max_examples=2000))
 @given(graphs())
 def test_two_thousand_random_fusions_have_the_bits_of_their_operations_on_every_row(graph: Graph) -> None:
     check(graph, rows.COMPILED_ROWS)

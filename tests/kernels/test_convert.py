@@ -230,15 +230,3 @@ def test_conversions_on_aarch64(row: Isa) -> None:
         for x in (singles(dtype), doubles(dtype)):
             x = x[:: 1 + len(x) // 3000].copy()
             launch.assert_bits(converted(x, dtype, row), converted(x, dtype, here), dtype)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2fnuz", "float4_e2m1fn"])
-def test_every_float32_encodes_to_the_nearest_value(row: Isa, name: str) -> None:
-    dtype = dtypes.of(name)
-    for start in range(0, 1 << 32, 1 << 24):
-        x = np.arange(start, start + (1 << 24), dtype=np.uint32).view(F32)
-        with np.errstate(all="ignore"):
-            due = nearest(x.astype(np.float64), dtype).view(dtype.numpy)
-        launch.assert_bits(converted(x, dtype, row), due, (row.name, name, hex(start)))

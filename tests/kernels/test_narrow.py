@@ -13,7 +13,8 @@ import launch
 import numpy as np
 import pytest
 import rows
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.codegen import interpreter
@@ -126,7 +127,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...], width: int) -> Layout:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_any_layout_to_any_layout(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([*WIDTHS, *WIDTHS, 3, 5, 7, 8]))
     extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 17, 33])

@@ -13,11 +13,11 @@ import launch
 import numpy as np
 import pytest
 import rows
-from formats import FORMATS, by, every_code, magnitudes, midpoints
+from formats import CERTAIN, FORMATS, by, every_code, every_conversion, magnitudes, midpoints
 
 from samebits import dtypes, philox
 from samebits.codegen.isa import Isa
-from samebits.conversions import INFINITIES, PRESETS, ROUNDINGS, SB1, Conversion
+from samebits.conversions import PRESETS, SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain, Expression
@@ -30,20 +30,6 @@ EVERY_FORMAT = pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype
 FASTEST = max(rows.COMPILED_ROWS, key=lambda row: row.lanes)
 # Rows on which everything is tried; on the others a part, which compiles in a second.
 FULL = (rows.ALL_ROWS[0], FASTEST)
-CERTAIN = tuple(rounding for rounding in ROUNDINGS if rounding != "stochastic")
-
-
-def conversions(dtype: DType) -> list[Conversion]:
-    """Every certain rounding with every overflow, and every rule for infinities and NaN with some of them."""
-    found = [Conversion(rounding, overflow) for rounding in CERTAIN for overflow in ("ieee", "saturate")]
-    top = (1 << dtype.width_bits) - 1
-    for inf, (rounding, overflow) in itertools.product(
-        INFINITIES[1:], (("nearest_even", "saturate"), ("toward_zero", "ieee"), ("up", "ieee"))
-    ):
-        found.append(Conversion(rounding, overflow, nan=top // 3, inf=inf))
-    found.append(Conversion(nan_sign="always"))
-    found.append(Conversion("down", nan_sign="overflow"))
-    return found
 
 
 @functools.cache
@@ -89,7 +75,7 @@ def test_every_conversion_finds_its_value(row: Isa, dtype: DType) -> None:
     wide = numbers(dtype)
     with np.errstate(all="ignore"):
         single = wide.astype(F32)
-    hows = tuple(conversions(dtype))
+    hows = tuple(every_conversion(dtype))
     hows = hows if row in FULL else hows[FORMATS.index(dtype) % 3 :: 3]
     for x in (single, wide):
         x = x if row.compiled else x[:: 1 + len(x) // 3000].copy()
@@ -103,7 +89,7 @@ def test_every_conversion_finds_its_value(row: Isa, dtype: DType) -> None:
 def test_the_reference_finds_the_value(dtype: DType) -> None:
     x = numbers(dtype)
     words = philox.words(5, np.arange(x.size))
-    for how in (*conversions(dtype), Conversion("stochastic"), Conversion("stochastic", "saturate", inf="ieee")):
+    for how in (*every_conversion(dtype), Conversion("stochastic"), Conversion("stochastic", "saturate", inf="ieee")):
         with np.errstate(all="ignore"):
             found = exact.cast(dtype, x, how, words)
         launch.assert_bits(found, by(x, dtype, how, words).view(dtype.numpy), (dtype, how))
@@ -112,7 +98,7 @@ def test_the_reference_finds_the_value(dtype: DType) -> None:
 @pytest.mark.parametrize("source", [dtypes.float16, dtypes.bfloat16], ids=lambda dtype: dtype.name)
 def test_every_code_of_16_bits(source: DType) -> None:
     for number, dtype in enumerate(FORMATS):
-        every_code_of_16_bits(source, dtype, tuple(conversions(dtype)[number % 4 :: 4]), FASTEST)
+        every_code_of_16_bits(source, dtype, tuple(every_conversion(dtype)[number % 4 :: 4]), FASTEST)
 
 
 @pytest.mark.exhaustive
@@ -120,7 +106,7 @@ def test_every_code_of_16_bits(source: DType) -> None:
 @pytest.mark.parametrize("source", [dtypes.float16, dtypes.bfloat16], ids=lambda dtype: dtype.name)
 def test_every_code_of_16_bits_by_every_conversion(row: Isa, source: DType) -> None:
     for dtype in FORMATS:
-        every_code_of_16_bits(source, dtype, tuple(conversions(dtype)), row)
+        every_code_of_16_bits(source, dtype, tuple(every_conversion(dtype)), row)
 
 
 def every_code_of_16_bits(source: DType, dtype: DType, hows: tuple[Conversion, ...], row: Isa) -> None:
@@ -267,65 +253,6 @@ def test_presets_are_their_meaning(row: Isa) -> None:
             (found,) = converted(x, target, (how,), row)
             with np.errstate(all="ignore"):
                 launch.assert_bits(found, exact.cast(target, x, how), (row.name, preset.name, source, target))
-
-
-def steps(dtype: DType, how: Conversion, row: Isa, stride: int) -> None:
-    """float32 by a kernel, every stride-th of all: of each sign an ascending number changes its code only where the
-    format's values say so. So it is enough to compare the numbers beside each change of what the kernel gives, and
-    those beside each change of what is meant."""
-    plan, size = None, 0
-    for sign in (0, 0x80000000):
-        for start in range(0, 0x7F800001, 1 << 24):
-            stop = min(start + (1 << 24), 0x7F800001)
-            x = np.arange(sign + start, sign + stop, stride, dtype=np.uint32).view(F32)
-            out = np.empty(x.shape, dtype.numpy)
-            if plan is None or x.size != size:
-                size = x.size
-                plan = elementwise.plan(
-                    several(dtypes.float32, dtype, (how,)), launch.layouts(x), launch.layouts(out), row, 1
-                )
-            launch.run_plan(plan, [x, out])
-            codes = launch.bits(out)
-            changes = np.flatnonzero(codes[1:] != codes[:-1])
-            near = np.concatenate([[0, x.size - 1], changes, changes + 1])
-            due = by(x[near].astype(np.float64), dtype, how)
-            wrong = np.flatnonzero(codes[near] != due)
-            assert not wrong.size, (row.name, dtype, how, x[near[wrong[:3]]], codes[near[wrong[:3]]], due[wrong[:3]])
-            # What is meant changes between values and midpoints alone.
-            edges = edges_of(dtype, sign != 0)
-            inside = edges[(edges >= sign + start) & (edges < sign + stop)]
-            at = np.unique((inside - (sign + start)) // stride)
-            at = np.unique(np.concatenate([at, at + 1]))
-            at = at[at < x.size]
-            due = by(x[at].astype(np.float64), dtype, how)
-            assert np.array_equal(codes[at], due), (row.name, dtype, how, hex(start))
-
-
-@functools.cache
-def edges_of(dtype: DType, negative: bool) -> Array:
-    """The bits of the float32 at every value and midpoint of a format, and of those beside each."""
-    top = magnitudes(dtype)[-1]
-    at = np.concatenate([magnitudes(dtype), midpoints(dtype), [2 * top]])
-    with np.errstate(all="ignore"):
-        found = at.astype(F32).view(np.uint32).astype(np.int64)
-    found = np.unique(np.concatenate([found - 1, found, found + 1]))
-    return found[(found >= 0) & (found <= 0x7F800000)] + (0x80000000 if negative else 0)
-
-
-@EVERY_FORMAT
-def test_float32_changes_its_code_at_the_values_alone(dtype: DType) -> None:
-    hows = (SB1, Conversion("toward_zero"), Conversion("up", "saturate"))
-    for how in hows if dtype.width_bits <= 8 else hows[:1]:
-        steps(dtype, how, FASTEST, 509)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: row.name)
-@EVERY_FORMAT
-def test_every_float32_by_every_conversion(dtype: DType, row: Isa) -> None:
-    hows = [Conversion(rounding, overflow) for rounding in CERTAIN for overflow in ("ieee", "saturate")]
-    for how in hows if row is FASTEST else hows[:: len(hows) - 1]:
-        steps(dtype, how, row, 1)
 
 
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)

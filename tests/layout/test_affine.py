@@ -5,7 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from views import bits, layout_of, places
 
@@ -76,7 +77,7 @@ def test_permute_flip_squeeze_unsqueeze_equal_numpy(pair: tuple[np.ndarray, np.n
 
 
 @given(views(), st.data())
-@settings(max_examples=400)
+@examples(400)
 def test_reshape_views_exactly_what_numpy_can_view(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
     base, view = pair
     layout = layout_of(view, base)

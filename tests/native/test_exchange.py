@@ -306,7 +306,7 @@ def test_subclasses_and_subclass_instances_work() -> None:
         "dlpack/test_capsules.py",
         pytest.param("dlpack/test_consume.py", marks=pytest.mark.exhaustive),
         pytest.param("exchange", marks=pytest.mark.exhaustive),
-        pytest.param("tensor/test_tensor.py", marks=pytest.mark.exhaustive),
+        pytest.param("tensor", marks=pytest.mark.exhaustive),
         pytest.param("layout/test_affine.py", marks=pytest.mark.exhaustive),
         pytest.param("layout/test_fuzz.py", marks=pytest.mark.exhaustive),
     ],

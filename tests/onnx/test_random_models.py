@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import protos
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, helper
 
@@ -205,7 +206,7 @@ def odd(feed: dict[str, Array]) -> dict[str, Array]:
     return changed
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(models())
 def test_near_onnxruntime_and_the_bits_of_the_reference(case: tuple[ModelProto, dict[str, Array]]) -> None:
     proto, feed = case

@@ -7,7 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from drawing import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -89,7 +90,7 @@ def test_packing_takes_ml_dtypes_arrays_and_gives_them_back(row: DType) -> None:
 
 
 @given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0)), st.data())
-@settings(max_examples=50)
+@examples(50)
 def test_copy_and_contiguous_of_numpy_arrays_equal_numpys(x: np.ndarray, data: st.DataObject) -> None:
     view = x.transpose(data.draw(st.permutations(range(x.ndim))))
     if x.ndim:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from drawing import examples
 from graphs import floats, programs
-from hypothesis import given, settings
+from hypothesis import given
 
 from samebits import dtypes
 from samebits.errors import PlanError
@@ -32,7 +33,7 @@ def inputs(n: int) -> dict[str, Array]:
     return {"x": floats((n, 4, 3), 5), "y": floats((n, 1, 3), 6)}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs())
 def test_transforms_keep_bits(program: Program) -> None:
     feed = inputs(2)
@@ -44,7 +45,7 @@ def test_transforms_keep_bits(program: Program) -> None:
         assert same(reference.run(step, feed), expected), row.name
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs())
 def test_sessions_give_the_bits_of_the_reference(program: Program) -> None:
     for n in (1, 2):

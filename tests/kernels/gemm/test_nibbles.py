@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from launch import assert_bits
-from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS
+from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS, row_named
 
 import samebits as sb
 from samebits import dtypes
@@ -113,7 +113,7 @@ def test_bits_of_the_engine_that_a_machine_chooses(machine: Machine) -> None:
 
 @pytest.mark.parametrize(("machine", "kind", "most"), [(EMERALD_RAPIDS, BF16, 32), (EMERALD_RAPIDS, F32, 16)])
 def test_few_rows_decode_what_they_read(machine: Machine, kind: Any, most: int) -> None:
-    isa = isas.named("avx512_bf16")
+    isa = row_named("avx512_bf16")
     for m in (1, most, most + 1):
         a, panels = (
             Matrix(256, 1, dtype=dtypes.of(kind)),
