@@ -5,10 +5,14 @@ Each in a fresh process with the user's own object cache. Time is linear in the 
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
+from _turns import reported
+
 NODES = (10_000, 50_000, 100_000, 200_000)
+COLUMNS = ("all", "load", "prepare", "first", "second")
 _CHAIN = """
 import sys, time, numpy
 from onnx import TensorProto, helper
@@ -34,14 +38,21 @@ print(*[after - before for before, after in zip(times, times[1:])])
 """
 
 
+def asked(count: int, form: str) -> list[float]:
+    """Seconds until the first answer and of its parts, and of another size, in a fresh process."""
+    command = [sys.executable, "-P", "-c", _CHAIN, str(count), form]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    load, prepare, first, second = map(float, done.stdout.split())
+    return [load + prepare + first, load, prepare, first, second]
+
+
 def main() -> None:
     print(f"{'nodes':>7} {'':8} {'load s':>7} {'prepare':>8} {'first run':>9} {'new size':>9} {'us a node':>9}")
     for form in ("fused", "apart"):
         for count in NODES:
-            command = [sys.executable, "-P", "-c", _CHAIN, str(count), form]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            load, prepare, first, second = map(float, done.stdout.split())
-            each = (load + prepare + first) / count * 1e6
+            ways = {"ours": functools.partial(asked, count, form)}
+            every, load, prepare, first, second = reported(ways, COLUMNS, 1)["ours"].values()
+            each = every / count * 1e6
             print(f"{count:7} {form:8} {load:7.2f} {prepare:8.2f} {first:9.2f} {second:9.2f} {each:9.1f}")
 
 

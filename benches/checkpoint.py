@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import pathlib
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 import safetensors.torch
 import torch
+from _turns import Call, medians
 
 from samebits import checkpoint
 
@@ -40,20 +38,9 @@ def ours(path: pathlib.Path) -> dict[str, Any]:
         return {name: torch.from_numpy(x.numpy().view("u2")) for name, x in found.items()}
 
 
-def medians(ways: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Seconds of each way, taken in turns."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            kept = way()
-            times[name].append(time.perf_counter() - began)
-            del kept
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-def row(what: str, found: dict[str, float], *, latency: bool = False) -> None:
-    """Print a line, and a figure for the README."""
+def row(what: str, ways: dict[str, Call], rounds: int = ROUNDS, *, latency: bool = False) -> None:
+    """Measure, print a line, and a figure for the README."""
+    found = medians(ways, rounds)
     mine, theirs = (found[name] for name in ("ours", "peer"))
     unit = (lambda s: f"{s * 1e6:.0f} us") if latency else (lambda s: f"{BYTES / s / 1e9:.2f} GB/s")
     print(f"{what:28} ours {unit(mine):>12} safetensors {unit(theirs):>12} ratio {theirs / mine:.2f}")
@@ -68,21 +55,21 @@ def main() -> None:
         safetensors.torch.save_file(tensors, path)
         touched(safetensors.torch.load_file(path))
         lazy = {"ours": lambda: checkpoint.load(path), "peer": lambda: safetensors.torch.load_file(path)}
-        row("safetensors loaded, lazy", medians(lazy, 50), latency=True)
+        row("safetensors loaded, lazy", lazy, 50, latency=True)
         looked = {"ours": lambda: touched(ours(path)), "peer": lambda: touched(safetensors.torch.load_file(path))}
-        row("safetensors loaded, read", medians(looked))
+        row("safetensors loaded, read", looked)
         copied = {
             "ours": lambda: checkpoint.load(path, copy=True),
             "peer": lambda: {name: x.clone() for name, x in safetensors.torch.load_file(path).items()},
         }
-        row("safetensors copied", medians(copied))
+        row("safetensors copied", copied)
         saved = {
             "ours": lambda: checkpoint.save(out, tensors),
             "peer": lambda: safetensors.torch.save_file(tensors, out),
         }
-        row("safetensors written", medians(saved))
+        row("safetensors written", saved)
         fsync, os.fsync = os.fsync, lambda _: None
-        row("safetensors written, no fsync", medians(saved))
+        row("safetensors written, no fsync", saved)
         os.fsync = fsync
 
 

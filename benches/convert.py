@@ -9,31 +9,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from _turns import Call, medians
 
 import samebits
 from samebits import dtypes
 
-Call = Callable[[], Any]
 ROUNDS, SIDE = 9, 4096
 FORMATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu", "float6_e3m2fn", "float4_e2m1fn")
-
-
-def medians(calls: dict[str, Call]) -> dict[str, float]:
-    """Milliseconds of CPU of each call, taken in turns so that a slow moment of the machine meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            began = time.thread_time()
-            call()
-            times[name].append(time.thread_time() - began)
-    return {name: float(np.median(found)) * 1e3 for name, found in times.items()}
 
 
 def casts(name: str, x: Any, back: Any) -> dict[str, Call]:
@@ -81,7 +67,9 @@ def main() -> None:
     print(f"{'format':22} {'cast':12} {'ms':>7} {'floor':>7} {'x floor':>8} {'torch':>7} {'x torch':>8}")
     for name in sys.argv[1:] or (*FORMATS, "packed"):
         calls = packed(x, back) if name == "packed" else casts(name, x, back)
-        found = medians(floors | calls)
+        for call in (floors | calls).values():
+            call()
+        found = {key: 1e3 * took for key, took in medians(floors | calls, ROUNDS, time.thread_time).items()}
         size = "0.5" if name == "packed" else "1"
         for cast in [cast for cast in calls if not cast.startswith("torch")]:
             away = cast != "from"

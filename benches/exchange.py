@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import timeit
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _turns import bests
 
 import samebits
 from samebits.native import exchange
@@ -75,11 +75,8 @@ def main() -> None:
     """Print the table and the README's figures."""
     emitted = samebits.compile_exchange()
     rows = cases()
-    timers = {(name, who): timeit.Timer(call) for name, calls in rows.items() for who, call in calls.items()}
-    best = dict.fromkeys(timers, float("inf"))
-    for _ in range(ROUNDS):
-        for key, timer in timers.items():
-            best[key] = min(best[key], timer.timeit(NUMBER) / NUMBER * 1e9)
+    timed = {(name, who): call for name, calls in rows.items() for who, call in calls.items()}
+    best = {key: 1e9 * took for key, took in bests(timed, ROUNDS, NUMBER).items()}
     peers = ("Python", "NumPy", "torch", "cuda.core", "NumKong")
     print(f"emitted code {'is' if emitted else 'cannot be'} set\n")
     print(f"| operation | ours, ns | {' | '.join(peers)} |\n|---{'|---' * (1 + len(peers))}|")

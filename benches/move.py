@@ -12,7 +12,6 @@ import importlib.util
 import itertools
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _rows import compiled_rows
+from _turns import Call, medians
 
 from samebits.codegen.isa import Isa
 from samebits.kernels import narrow
@@ -28,21 +28,9 @@ from samebits.memory import allocate
 from samebits.native.table import Table
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
-Call = Callable[[], Any]
 ROUNDS = 15
 COUNTS = (3 << 16, 3 << 24)
 FORMATS = {1: "uint1", 2: "int2", 4: "float4, int4", 6: "float6"}
-
-
-def medians(calls: dict[str, Call]) -> dict[str, float]:
-    """Seconds of CPU of each call, taken in turns so that a slow moment of the machine meets all of them."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            began = time.thread_time()
-            call()
-            times[name].append(time.thread_time() - began)
-    return {name: float(np.median(found)) for name, found in times.items()}
 
 
 def ours(source: Layout, target: Layout, row: Isa, x: Array, y: Array) -> Call:
@@ -125,7 +113,7 @@ def measured(width: int, count: int, way: str) -> dict[str, float]:
     peer = numkong_unpack(count) if (way, width) == ("unpack", 4) else None
     if peer is not None:
         calls["numkong"] = peer
-    return {key: count / value / 1e9 for key, value in medians(calls).items()}
+    return {key: count / value / 1e9 for key, value in medians(calls, ROUNDS, time.thread_time).items()}
 
 
 def main() -> list[dict[str, object]]:

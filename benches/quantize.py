@@ -34,6 +34,9 @@ class Member:
     dialect: str
     peer: Callable[[torch.Tensor], Callable[[], object]] | None = None
 
+    def __str__(self) -> str:
+        return f"{self.format} by {self.dialect}"
+
 
 def nvfp4(x: torch.Tensor) -> Callable[[], object]:
     """torchao's NVFP4 with a global scale."""
@@ -120,12 +123,12 @@ def quantizing(x: sb.Tensor, tx: torch.Tensor, member: Member, compiled: bool) -
         if compiled:
             calls["compiled"] = torch.compile(member.peer(tx))
             calls["compiled"]()
-    return medians(calls, ROUNDS, clock=clock(1)) | by_two(floor(reads, written, 2), ours(2))
+    return medians(calls, ROUNDS, clock=clock(1)) | shared(floor(reads, written, 2), ours(2))
 
 
-def by_two(least: Call, ours: Call) -> dict[str, float]:
+def shared(least: Call, ours: Call, threads: int = 2) -> dict[str, float]:
     """Seconds of two threads."""
-    return medians({"floor, 2": least, "ours, 2": ours}, 3 * ROUNDS)
+    return medians({f"floor, {threads}": least, f"ours, {threads}": ours}, 3 * ROUNDS)
 
 
 def dequantizing(x: sb.Tensor, member: Member, dtype: str) -> dict[str, float]:
@@ -138,7 +141,7 @@ def dequantizing(x: sb.Tensor, member: Member, dtype: str) -> dict[str, float]:
         return lambda: sb.dequantize(q, dtype, out=out, threads=threads)
 
     calls: dict[str, Call] = {"floor": floor(reads, written, 1), "ours": ours(1)}
-    return medians(calls, ROUNDS, clock=clock(1)) | by_two(floor(reads, written, 2), ours(2))
+    return medians(calls, ROUNDS, clock=clock(1)) | shared(floor(reads, written, 2), ours(2))
 
 
 def has_torchao() -> bool:
@@ -173,11 +176,11 @@ def main() -> None:
     print(f"| bfloat16 to | {head} |\n" + "|---" * 8 + "|")
     for member in members:
         found = quantizing(x, tx, member, compiled)
-        print(f"| {member.format} by {member.dialect} | {cells(found)} |", flush=True)
+        print(f"| {member} | {cells(found)} |", flush=True)
         if "torchao" in found:
-            what, ratio = f"{member.format} by {member.dialect}", found["torchao"] / found["ours"]
+            ratio = found["torchao"] / found["ours"]
             peer = f"torchao {1e3 * found['torchao']:.0f} ms"
-            print(f"figure: {what} | {1e3 * found['ours']:.1f} ms | {peer} | {ratio:.0f}")
+            print(f"figure: {member} | {1e3 * found['ours']:.1f} ms | {peer} | {ratio:.0f}")
     print(f"\n| from, to | {head} |\n" + "|---" * 8 + "|")
     for member in {member.format: member for member in members}.values():
         for dtype in ("bfloat16", "float32"):

@@ -14,7 +14,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _rows import compiled_rows
-from functions import Call, aligned, medians
+from _turns import Call, medians
+from functions import ROUNDS, aligned
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
@@ -72,7 +73,7 @@ def main() -> list[dict[str, object]]:
             calls["torch"] = of_torch
             if of_numpy is not None:
                 calls["numpy"] = of_numpy
-            each = {key: value / x.size * 1e9 for key, value in medians(calls).items()}
+            each = {key: value / x.size * 1e9 for key, value in medians(calls, ROUNDS).items()}
             peer, numpy_text = each["torch"], f"{each['numpy']:.3f}" if "numpy" in each else "-"
             for row in compiled:
                 mine = each[row.name]
