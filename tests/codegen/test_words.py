@@ -333,11 +333,26 @@ def test_words_mean_what_numpy_says(isa: Isa, group: str, lanes: Callable[[Isa],
         _check(arrays, outputs, isa)
 
 
+def many_emulated_widths(isa: Isa) -> list[int]:
+    """One lane, an odd count beyond a register, and four registers."""
+    return {1: [3], 3: [1, 7]}.get(isa.lanes, [1, 7, 16])
+
+
+def few_emulated_widths(isa: Isa) -> list[int]:
+    """One lane, one more than the row has, and two registers."""
+    return {1: [3], 3: [1, 4]}.get(isa.lanes, [1, 5, 8])
+
+
+FEW_EMULATED = pytest.param(few_emulated_widths, id="few")
+MANY_EMULATED = pytest.param(many_emulated_widths, id="many", marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("lanes", [FEW_EMULATED, MANY_EMULATED])
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda r: r.name)
-def test_words_mean_the_same_on_aarch64(isa: Isa, group: str) -> None:
+def test_words_mean_the_same_on_aarch64(isa: Isa, group: str, lanes: Callable[[Isa], list[int]]) -> None:
     names = tuple(name for name, word in WORDS.items() if word.name.split("_")[0] == group)
-    for width in {1: (3,), 3: (1, 7)}.get(isa.lanes, (1, 7, 16)):
+    for width in lanes(isa):
         arrays, outputs = _prepared(names, width)
         aarch64.run_kernel(_spec(names, width, len(arrays), isa), arrays, 0, 1)
         _check(arrays, outputs, isa)

@@ -182,9 +182,9 @@ def test_every_float32_becomes_a_wide_integer(row: Isa, target: DType) -> None:
             inside = [np.where((y > low - 1) & (y < high + 1), y, 0).astype(target.numpy) for y in codes]
         for how, got in zip(hows, kernel.outs, strict=True):
             at = CERTAIN.index(how.rounding_to(target))
-            due = np.where(codes[at] >= high + 1, target.numpy(high), inside[at])
-            due = np.where(codes[at] <= low - 1, target.numpy(low), due)
+            due = np.where(codes[at] >= high + 1, target.numpy.type(high), inside[at])
+            due = np.where(codes[at] <= low - 1, target.numpy.type(low), due)
             lost = np.isnan(x) | (np.isinf(x) & (how.inf == "nan"))
             launch.assert_bits(
-                got, np.where(lost, target.numpy(how.nan or 0), due), (row.name, target, how, hex(first))
+                got, np.where(lost, target.numpy.type(how.nan or 0), due), (row.name, target, how, hex(first))
             )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import random_numbers
 import rows
-from scipy import stats
 
 from samebits import dtypes, philox
 from samebits.codegen.isa import Isa
@@ -165,6 +164,8 @@ def test_less_than_a_number_is_as_likely_in_a_narrow_format() -> None:
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=str)
 def test_they_are_spread_as_they_say(dtype: DType) -> None:
     """Kolmogorov and Smirnov find no difference; moments are within five of their deviations."""
+    from scipy import stats  # which takes long to import
+
     n, row = 1 << 18, rows.COMPILED_ROWS[-1]
     for distribution, law in (("uniform", stats.uniform(FIRST, SECOND - FIRST)), ("normal", stats.norm(FIRST, SECOND))):
         x = drawn(Random(distribution, dtype), np.empty(n, dtype.numpy), row).astype(np.float64)  # type: ignore[arg-type]

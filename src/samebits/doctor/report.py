@@ -151,26 +151,26 @@ def installed_version(row: Framework) -> str | None:
     """The version of a framework that can be imported, without importing it; None where there is none."""
     if not optional.is_installed(row.module):
         return None
-    names = [row.distribution]
-    if "." not in row.module:  # who provides the first part of a longer name may provide no more than that
-        names += importlib.metadata.packages_distributions().get(row.module, [])
-    for distribution in names:
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "unknown"
+    version = _version_of(row.distribution)
+    if version is None and "." not in row.module:
+        # Who provides the first part of a longer name may provide no more than that. All packages are looked at.
+        provided_by = importlib.metadata.packages_distributions().get(row.module, [])
+        version = next(filter(None, map(_version_of, provided_by)), None)
+    return version or "unknown"
+
+
+def _version_of(distribution: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def machine() -> Platform:
     """The facts of this machine; an absence is one."""
     folder = cache.directory()
-    versions = []
-    for name in _UNDERNEATH:
-        try:
-            versions.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions = [(name, version) for name in _UNDERNEATH if (version := _version_of(name)) is not None]
     return Platform(
         samebits=samebits.__version__,
         python=platform.python_version(),
