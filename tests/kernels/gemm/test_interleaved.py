@@ -20,9 +20,10 @@ from samebits.kernels.gemm import Matrix, reference
 from samebits.kernels.gemm.engine import FMA32, FMA64
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.interleaved import InterleavedRows
-from samebits.kernels.gemm.machine import EMERALD_RAPIDS
-from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.machine import CASCADE_LAKE, EMERALD_RAPIDS, WIDE_LANES
+from samebits.kernels.gemm.microkernel import UNROLL, Microtile, function
 from samebits.kernels.plan import Operand, Plan, Step
+from samebits.native.compile import assembly
 
 Array = np.ndarray[Any, Any]
 PARAMETERS = ("x", "out", "row", "rows", "columns")
@@ -128,3 +129,35 @@ def test_the_first_micropanel_reads_b_where_it_lies(isa: Isa, source: DType) -> 
             out = np.full((m, n), np.nan, dtype)
             execute(plan, [guard.array(a), b, out])
             launch.assert_bits(out, due, (isa.name, m, k, n))
+
+
+@pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)
+@pytest.mark.parametrize("kind", ["copy", "transpose", "gather"])
+@pytest.mark.parametrize("source", [float32, bfloat16, float64], ids=lambda row: row.name)
+def test_words_that_are_read_twice_give_the_same_bits(isa: Isa, kind: str, source: DType) -> None:
+    random = np.random.default_rng(5)
+    dtype = np.float64 if source is float64 else np.float32
+    for m, k in ((29, 300), (23, 7), (12, 1), (5, 130)):
+        n = 24 * 2 * isa.lanes + 5
+        a, b = random.standard_normal((m, k)).astype(source.numpy), random.standard_normal((k, n)).astype(source.numpy)
+        a[3, 0], a[4, k - 1], b[k - 1, 1], b[0, n - 1] = np.inf, np.nan, -0.0, np.finfo(np.float32).tiny / 4
+        strides = {"copy": (k, 1), "transpose": (1, m), "gather": (2 * k - 1, 2)}[kind]
+        c = contraction(
+            m, n, k, Matrix(*strides, dtype=source), Matrix(n, 1, dtype=source),
+            Matrix(n, 1, dtype=float64 if source is float64 else float32),
+        )  # fmt: skip
+        engine = "fma float64" if source is float64 else "fma float32"
+        plan = gemm.plan(c, isa, 2, machine=CASCADE_LAKE, engine=engine, form="fused")
+        described = [step.spec.description for step in plan.steps]
+        assert any(getattr(x, "rereads", False) for x in described) == (isa.lanes >= WIDE_LANES)
+        out = np.full((m, n), np.nan, dtype)
+        execute(plan, [lying(a, kind), guard.array(b), out])
+        launch.assert_bits(out, reference(a.astype(dtype), b.astype(dtype)), (isa.name, m, k, n))
+
+
+def test_words_that_are_read_twice_are_read_by_the_steps_themselves() -> None:
+    """Six of twelve rows, two vectors, four words a turn; LLVM must not make one read of the two."""
+    isa = next(row for row in rows.COMPILED_ROWS if row.lanes >= WIDE_LANES)
+    tiles = [Microtile(FMA32, 12, 2, 1, 0, interleaved=True, rereads=x) for x in (False, True)]
+    once, twice = (assembly(function(tile, isa), "x86_64").count("{1to16}") for tile in tiles)
+    assert (once, twice) == (0, 6 * 2 * UNROLL)

@@ -62,7 +62,8 @@ class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
     `parts` of K, `part_steps` each; `sums` is how a chunk is summed; B is packed in `rounds`, in panels of `nr`
-    columns, and `cached` is whether it comes from a cache. `machine` is the name of whose figures decided; `tuned`:
+    columns, and `cached` is whether it comes from a cache. `rereads` is the machine's, where
+    vectors have 64 bytes and words one element. `machine` is the name of whose figures decided; `tuned`:
     whether the engine, the tile and the sizes of blocks are those of rows that were measured."""
 
     c: Contraction
@@ -93,6 +94,7 @@ class Choice:
     rejected: Reasons
     nr: int
     cached: bool
+    rereads: bool
 
     @property
     def panels(self) -> int:
@@ -196,6 +198,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
         unit_of_scales=inner.unit_of_scales, tuned=_measured(inner, row, isa, machine, given),
         rejected=turned + engines_not + forms_not + unchecked + tiles_not, nr=tile.nv * inner.engine.lanes(isa),
         cached=forms.is_cached(inner.c, inner.engine, machine.caches),
+        rereads=machine.rereads and isa.lanes >= WIDE_LANES and inner.engine.depth == 1,
     )  # fmt: skip
 
 
@@ -294,7 +297,7 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         kc = short if inner.steps * inner.c.n * size <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
     longer = (caches.kc_streamed,) if form in (FUSED, STREAMED, DECODED) else ()
-    lengths = [kc * float32.size_bytes // size for kc in (*longer, sizes.kc_few_rows, sizes.kc)]
+    lengths = [max(1, kc * float32.size_bytes // size) for kc in (*longer, sizes.kc_few_rows, sizes.kc)]
     room = caches.down_all // size if is_fused else elements
     longest = next((kc for kc in lengths if m * kc <= room), lengths[-1])
     if not is_fused and m * KC_LEAST <= elements:

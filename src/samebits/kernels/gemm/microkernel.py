@@ -54,6 +54,9 @@ MOST_ASKS = 4
 _AHEAD = 2
 _AHEAD_WEIGHTS = 16
 
+# Vectors of columns that take each word of A, where an fma may read it: a load each, of which a cycle has two.
+_FOLDED = 2
+
 # Sums of a microtile: a vector for each row and each vector of its columns.
 _Sums = list[list[Any]]
 
@@ -74,6 +77,7 @@ class Microtile:
     (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
     `interleaved`: whether A lies so; `pitch` does not matter then.
     `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
+    `rereads`: whether some rows' words of A are read by each fma that takes them (`machine.Machine.rereads`).
     """
 
     engine: Engine
@@ -89,6 +93,7 @@ class Microtile:
     apart: bool = False
     interleaved: bool = False
     lies: bool = False
+    rereads: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
         """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
@@ -154,7 +159,7 @@ def scaled_microkernel(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a chunk's steps read, and what they ask for."""
+    """What a chunk's steps read, and what they ask for. `again` is where `a` is, but LLVM does not know so."""
 
     a: Pointer
     panel: Pointer
@@ -163,6 +168,7 @@ class _Read:
     following_step: Index
     asks: Index
     kept: tuple[Pointer, Index] | None = None
+    again: Pointer | None = None
 
 
 class _MicroText:
@@ -300,7 +306,8 @@ class _MicroText:
         """The sums of a chunk. Each turn asks for a line of the tiles in `kept`, which come from afar where a block of
         K begins or ends: asked for all at once they keep A and B waiting (Emerald Rapids, 512 x 768 x 3072 of a weight
         [N, K], 5.9 % of the time at the end of chunks and 2.1 % before they begin; 0.8 % of both a line a turn)."""
-        b, h, sums = self.b, self.d.h, self._zeros(range(self.d.h))
+        b, h, sums, read = self.b, self.d.h, self._zeros(range(self.d.h)), self.read
+        of_turn = h if self.d.interleaved else 1  # words of A for each of a row
         whole, line = kc // UNROLL * UNROLL, LINE_BYTES // self.d.engine.total.size_bytes
         lines = -(-self.vectors * self.lanes // line)
         for k in b.loop(0, whole, UNROLL, carry=sums):
@@ -308,11 +315,16 @@ class _MicroText:
             row = turn // lines
             for tile, step in kept:
                 b.prefetch(tile, row * step + (turn - row * lines) * line)
+            first = k * of_turn
+            if self.d.rereads and self.vectors == _FOLDED:
+                near = b.anchor(b.offset(read.a, first))
+                self.read, first = replace(read, a=near, again=b.anchor(near)), 0
             for u in range(UNROLL):
                 self._ask(k, u)
-                self._step(sums, range(h), k + u, k * h + u if self.d.interleaved else None)
+                self._step(sums, range(h), k + u, first + u)
+        self.read = read
         for k in b.loop(whole, kc, carry=sums):
-            self._step(sums, range(h), k, whole * h + (k - whole) if self.d.interleaved else None)
+            self._step(sums, range(h), k, whole * of_turn + (k - whole))
         return sums
 
     def _zeros(self, rows: range) -> _Sums:
@@ -336,16 +348,19 @@ class _MicroText:
         return [[self.b.add(*both) for both in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
 
     def _step(self, sums: _Sums, rows: range, k: Index, at: Index | None = None) -> None:
-        """The sums of these rows gain the products of word k, which is at `at` of A where that is interleaved."""
+        """The sums of these rows gain the products of word k, which is at `at` of the first row of A, if not at k."""
         b, d, lanes, right = self.b, self.d, self.lanes, self._row(k)
+        apart = UNROLL if d.interleaved else d.pitch
         if self.read.kept is not None:
             kept, step = self.read.kept
             for v, words in enumerate(right):
                 b.store(kept, self._place(k, v, step), words)
         for i, row in enumerate(rows):
-            place = k + row * d.pitch if at is None else at + row * UNROLL
-            left = b.splat(b.load(self.read.a, place, 1), lanes)
-            sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(self.vectors)]
+            place = (k if at is None else at) + row * apart
+            # Each word of every second row is read once for each fma that takes it.
+            sources = (self.read.a, self.read.again) if self.read.again and row % 2 else (self.read.a,)
+            lefts = [b.splat(b.load(x, place, 1), lanes) for x in sources]
+            sums[i] = [d.engine.advance(b, lefts[v % len(lefts)], right[v], sums[i][v]) for v in range(self.vectors)]
 
     def _row(self, k: Index) -> list[Vector]:
         """Row k of B as words."""
