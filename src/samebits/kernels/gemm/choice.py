@@ -63,8 +63,8 @@ class Choice:
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
     `parts` of K, `part_steps` each; `sums` is how a chunk is summed; B is packed in `rounds`, in panels of `nr`
     columns, and `cached` is whether it comes from a cache. `rereads` is the machine's, where
-    vectors have 64 bytes and words one element. `machine` is the name of whose figures decided; `tuned`:
-    whether the engine, the tile and the sizes of blocks are those of rows that were measured."""
+    vectors have 64 bytes and words one element. `machine` is the name of whose figures decided; `tuned`: whether the
+    engine, the tile and the sizes of blocks are those of rows that were measured."""
 
     c: Contraction
     order: tuple[int, ...]
