@@ -233,15 +233,16 @@ SAPPHIRE_RAPIDS = replace(
 )
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 # GFLOP/s of one thread of a virtual machine, whose peak with operands in registers is 137 (float64 69, bytes 490): two
-# fma a cycle at 2.1 GHz; memory gives 11 GB/s. The second cache has 1 MB and the first 32 KB. By KC 2048 and a block
-# of A of 384 KB, KC 512 and 384 KB, 512 and 256 KB, 256 and 256 KB, float32: 1024 cubed 109, 110, 113, 110, 2048 cubed
-# 98, 109, 112, 108, 512 x 3072 x 768 packed 93, 112, 113, 113, 1024 x 2048 x 2048 of columns 93, 104, 105, 103; int8 by
-# the first and the third: 1024 cubed 423 and 427, 2048 cubed 471 and 485, 512 x 4096 x 4096 packed 503 and 498. Few
-# rows, packed, by KC 4096, 2048, 1024, 512: 24 x 4096 x 4096 56, 80, 88, 86; 32 x 768 x 768 of columns by 1024 and 512
-# 42 and 40, 64 x 4096 x 4096 57 and 55. Columns packed on the way by the KC of few rows however large A is, and while A
-# takes 256 KB: 64 x 4096 x 4096 67 and 75, 128 x 3072 x 768 84 and 92, 256 x 3072 x 768 91 and 101. Rows packed on the
-# way by KC 256 and 128: 32 x 768 x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52 and 59, 128 x 768 x
-# 768 111 and 115, 256 x 768 x 768 108 and 117, 256 x 3072 x 768 104 and 114.
+# fma a cycle at 2.1 GHz; memory gives 11 GB/s. The second cache has 1 MB and the first 32 KB. By KC 2048 and a block of
+# A of 384 KB, KC 512 and 384 KB, 512 and 256 KB, 256 and 256 KB, float32: 1024 cubed 109, 110, 113, 110, 2048 cubed 98,
+# 109, 112, 108, 512 x 3072 x 768 packed 93, 112, 113, 113, 1024 x 2048 x 2048 of columns 93, 104, 105, 103; int8 by the
+# first and the third: 1024 cubed 423 and 427, 2048 cubed 471 and 485, 512 x 4096 x 4096 packed 503 and 498. Few rows,
+# packed, by KC 4096, 2048, 1024, 512: 24 x 4096 x 4096 56, 80, 88, 86; 32 x 768 x 768 of columns by 1024 and 512 42 and
+# 40, 64 x 4096 x 4096 57 and 55. Columns packed on the way by the KC of few rows however large A is, and while A takes
+# 256 KB: 64 x 4096 x 4096 67 and 75, 128 x 3072 x 768 84 and 92, 256 x 3072 x 768 91 and 101; while it takes 256 KB and
+# 384 KB: 96 x 768 x 3072 100 and 103, 96 x 4096 x 4096 102 and 104. Rows packed on the way by KC 256 and 128: 32 x 768
+# x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52 and 59, 128 x 768 x 768 111 and 115, 256 x 768 x 768
+# 108 and 117, 256 x 3072 x 768 104 and 114.
 # Words of A read once, and every second row's twice: 1024 x 768 x 3072 of columns 114 and 119, 128 x 3072 x 768 100 and
 # 105, 64 x 768 x 768 of rows 92 and 98, 1024 cubed 117 and 118, float64 53 and 55; packed 1.00 to 1.015 times.
 # Sums of blocks, 1024 cubed, ms by 12x1, 6x2, and 7x2 where blocks are equal, then by blocks of A of 96 KB and KC 256
@@ -252,7 +253,7 @@ CASCADE_LAKE = replace(
     name="cascadelake",
     blocks=Tile(6, 2),
     equal_blocks=Tile(7, 2),
-    caches=Caches(down_all=256 << 10, kc_fused=128, fused_rows=256),
+    caches=Caches(down_all=384 << 10, kc_fused=128, fused_rows=256),
     sizes_of_wide=replace(SHIPPED, a_bytes=256 << 10, kc=512, kc_few_rows=1024),
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),
     rereads=True,
