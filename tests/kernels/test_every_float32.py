@@ -176,15 +176,19 @@ def test_every_float32_becomes_a_wide_integer(row: Isa, target: DType) -> None:
     low, high = int(target.min), int(target.max)
     for first in range(0, 1 << 32, BLOCK):
         kernel.run(first, 1)
+        # All numbers of a block have one exponent. Where it says that they are one integer, its ends say which.
+        exponent = first >> 23 & 0xFF
+        is_one = 0 < exponent < 125 or 127 + 65 < exponent < 255
+        kept = [0, -1] if is_one else slice(None)
         with np.errstate(all="ignore"):
-            x = kernel.codes.view(np.float32).astype(np.float64)
+            x = kernel.codes[kept].view(np.float32).astype(np.float64)
             codes = [WHOLE[rounding](x) for rounding in CERTAIN]
             inside = [np.where((y > low - 1) & (y < high + 1), y, 0).astype(target.numpy) for y in codes]
-        for how, got in zip(hows, kernel.outs, strict=True):
+        for how, got, address in zip(hows, kernel.outs, kernel.addresses[1:], strict=True):
+            assert not is_one or not _memcmp(address, address + got.itemsize, got.itemsize * (BLOCK - 1))
             at = CERTAIN.index(how.rounding_to(target))
             due = np.where(codes[at] >= high + 1, target.numpy.type(high), inside[at])
             due = np.where(codes[at] <= low - 1, target.numpy.type(low), due)
             lost = np.isnan(x) | (np.isinf(x) & (how.inf == "nan"))
-            launch.assert_bits(
-                got, np.where(lost, target.numpy.type(how.nan or 0), due), (row.name, target, how, hex(first))
-            )
+            due = np.where(lost, target.numpy.type(how.nan or 0), due)
+            launch.assert_bits(got[kept], due, (row.name, target, how, hex(first)))
