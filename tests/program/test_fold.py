@@ -43,7 +43,7 @@ def sums_and_differences(*shapes: tuple[int, ...]) -> tuple[Node, list[Array]]:
 )  # fmt: skip
 def test_a_large_map_in_blocks_is_the_whole(shapes: tuple[tuple[int, ...], ...]) -> None:
     node, (x, y) = sums_and_differences(*shapes)
-    total, difference = fold.computed(node, [x, y])
+    total, difference = node.computed([x, y])
     assert np.array_equal(total, x + y)
     assert np.array_equal(difference, x - y)
 

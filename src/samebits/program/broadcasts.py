@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from samebits.frozen import replace
-from samebits.operations import dim, registry
+from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.fact import Fact
 from samebits.operations.views import Reshape
@@ -46,8 +46,7 @@ def _are_same_shapes(node: Node, given: Sequence[Fact], others: Sequence[Fact]) 
     """Whether the node has the same shapes of results, and of what they are computed over, from either operands."""
     if _shared(given) != _shared(others):  # which may be of fewer axes than the node names
         return False
-    infer = registry.ROWS[node.operation].infer
-    results = [[fact.shape for fact in infer(node.attributes, facts)] for facts in (given, others)]
+    results = [[fact.shape for fact in node.row.infer(node.attributes, facts)] for facts in (given, others)]
     return results[0] == results[1]
 
 
@@ -127,10 +126,10 @@ class _RowAxes:
     def _lift(self, node: Node, shape: SymbolicShape, places: tuple[int, ...]) -> None:
         inputs = tuple([self._with_axes(name, len(shape), places) for name in node.inputs])
         outputs = tuple([self._fresh(f"{name}@rows") for name in node.outputs])
-        facts = registry.ROWS["map"].infer(node.attributes, [self.facts[name] for name in inputs])
-        self.facts.update(zip(outputs, facts, strict=True))
+        made = replace(node, inputs=inputs, outputs=outputs)
+        self.facts.update(zip(outputs, made.inferred(self.facts), strict=True))
         self.kept.update(outputs)
-        self._append(replace(node, inputs=inputs, outputs=outputs))
+        self._append(made)
         for name, lifted in zip(node.outputs, outputs, strict=True):
             self._append(Node("reshape", (lifted,), (name,), Reshape(self.facts[name].shape), node.origin))
 

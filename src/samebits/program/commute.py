@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samebits.operations import registry
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact, dense
 from samebits.operations.moves import AxisGather
@@ -79,14 +78,13 @@ def _exchanged(facts: dict[str, Fact], first: Node, second: Node) -> tuple[Node,
     name. The map stands for both."""
     (result,) = second.outputs
     middle = _fresh(facts, f"{result}@{first.outputs[0]}")
-    (facts[middle],) = _inferred(facts, second, first.inputs)
-    (facts[result],) = _inferred(facts, first, (middle,))
     both = (*first.origin, *second.origin)
     origins = [both if node.operation == "map" else node.origin for node in (second, first)]
-    return (
-        Node(second.operation, first.inputs, (middle,), second.attributes, origins[0]),
-        Node(first.operation, (middle,), (result,), first.attributes, origins[1]),
-    )
+    before = Node(second.operation, first.inputs, (middle,), second.attributes, origins[0])
+    (facts[middle],) = before.inferred(facts)
+    after = Node(first.operation, (middle,), (result,), first.attributes, origins[1])
+    (facts[result],) = after.inferred(facts)
+    return before, after
 
 
 def _fresh(facts: Mapping[str, Fact], name: str) -> str:
@@ -94,10 +92,6 @@ def _fresh(facts: Mapping[str, Fact], name: str) -> str:
     while name in facts:
         name += "'"
     return name
-
-
-def _inferred(facts: dict[str, Fact], node: Node, inputs: tuple[str, ...]) -> tuple[Fact, ...]:
-    return registry.ROWS[node.operation].infer(node.attributes, [facts[name] for name in inputs])
 
 
 def gather_first(program: Program) -> Program:
@@ -161,5 +155,5 @@ def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[N
         inputs = tuple(known.get(name, name) for name in node.inputs)
         origin = (*node.origin, *(gather.origin if last else ()))
         nodes.append(Node("map", inputs, (output,), node.attributes, origin))
-        (facts[output],) = registry.ROWS["map"].infer(node.attributes, [facts[name] for name in inputs])
+        (facts[output],) = nodes[-1].inferred(facts)
     return nodes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from samebits.operations import registry
 from samebits.program.graph import Node, Program
 from samebits.program.groups import refusal
 
@@ -18,7 +17,7 @@ def cuts(program: Program) -> Iterator[str]:
     """For each two kernels of a transformed program, one of which reads what the other makes, why they are two."""
     seen: set[tuple[str, str]] = set()
     for second in program.nodes:
-        if not _is_kernel(second):
+        if second.row.plan is None:
             continue
         for name in second.inputs:
             first, views = _maker(program, name)
@@ -26,23 +25,15 @@ def cuts(program: Program) -> Iterator[str]:
                 continue
             seen.add((first.outputs[0], second.outputs[0]))
             why = f"{' and '.join(views)} between them" if views else refusal(program, first, second)
-            yield f"{_named(first)} | {_named(second)}: {why}"
-
-
-def _is_kernel(node: Node) -> bool:
-    return registry.ROWS[node.operation].plan is not None
+            yield f"{first.label} | {second.label}: {why}"
 
 
 def _maker(program: Program, name: str) -> tuple[Node | None, list[str]]:
     """The kernel that makes a value, and the views between it and the value."""
     views: list[str] = []
-    while (node := program.producers.get(name)) is not None and not _is_kernel(node):
-        if registry.ROWS[node.operation].view is None:
+    while (node := program.producers.get(name)) is not None and node.row.plan is None:
+        if node.row.view is None:
             return None, []
         views.append(node.operation)
         (name,) = node.inputs
     return node, views[::-1]
-
-
-def _named(node: Node) -> str:
-    return "+".join(node.origin) or ", ".join(node.outputs)

@@ -17,14 +17,14 @@ import numpy as np
 from samebits import driver
 from samebits.memory.chunks import Chunks
 from samebits.memory.pages import MAPPED
-from samebits.operations import dim, registry
+from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array, Source
 from samebits.program.constants import Constant, Deferred, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES, GROWTH, Room, size_bytes
 
-__all__ = ["computed", "fold_constants", "static_values"]
+__all__ = ["fold_constants", "static_values"]
 
 
 @driver.default_float_environment()
@@ -49,7 +49,8 @@ def fold_constants(program: Program) -> Program:
         if _is_packed_later(program, node, known):
             constants[node.outputs[0]] = _deferred(node, program.facts[node.outputs[0]], known)
         else:
-            for name, array in zip(node.outputs, computed(node, [array_of(x) for x in known]), strict=True):
+            made = node.computed([array_of(x) for x in known])
+            for name, array in zip(node.outputs, made, strict=True):
                 constants[name] = _owned(array, chunks if name in lasting else None)
         for name in dict.fromkeys(node.inputs):
             readers[name] -= 1
@@ -63,7 +64,7 @@ def _is_packed_later(program: Program, node: Node, known: Sequence[Constant]) ->
     (output,), held = node.outputs[:1], sum(x.nbytes for x in known)
     if node.operation != "map" or len(node.outputs) > 1 or output in program.outputs:
         return False
-    is_read_by_products = all(registry.ROWS[user.operation].keep for user in program.users[output])
+    is_read_by_products = all(user.row.keep for user in program.users[output])
     needed = size_bytes(program.facts[output])
     return is_read_by_products and needed >= MAPPED and 2 * held <= needed and not any(map(_has_no_elements, known))
 
@@ -90,11 +91,6 @@ def _owned(array: Array, chunks: Chunks | None) -> Array:
     return kept
 
 
-def computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The node's outputs by its reference."""
-    return registry.ROWS[node.operation].reference(node.attributes, arrays)
-
-
 def _is_open(attributes: Any) -> bool:
     """Whether symbols are left in them."""
     if not hasattr(attributes, "bind"):
@@ -110,6 +106,6 @@ def static_values(program: Program) -> set[str]:
     """The values that follow from constants and sizes alone."""
     found = set(program.constants)
     for node in program.nodes:
-        if found.issuperset(node.inputs) and registry.ROWS[node.operation].folds:
+        if found.issuperset(node.inputs) and node.row.folds:
             found.update(node.outputs)
     return found

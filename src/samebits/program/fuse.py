@@ -13,7 +13,6 @@ from collections.abc import Callable
 from samebits import dtypes
 from samebits.frozen import replace
 from samebits.kernels.walk import BLOCKS
-from samebits.operations import registry
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
@@ -131,10 +130,9 @@ def _keeps_shapes(program: Program, node: Node) -> bool:
     """Whether the joined node gives the shapes and formats that its second part gave; maps always do."""
     if node.operation == "map":
         return True
-    facts = registry.ROWS[node.operation].infer(node.attributes, [program.facts[n] for n in node.inputs])
     return all(
         fact.shape == program.facts[name].shape and fact.dtype is program.facts[name].dtype
-        for fact, name in zip(facts, node.outputs, strict=True)
+        for fact, name in zip(node.inferred(program.facts), node.outputs, strict=True)
     )
 
 

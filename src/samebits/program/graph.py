@@ -17,8 +17,9 @@ import numpy as np
 
 from samebits.errors import ModelError, ShapeError
 from samebits.frozen import dataclass
-from samebits.operations import dim
+from samebits.operations import dim, registry
 from samebits.operations.fact import Fact
+from samebits.operations.operation import Array, Operation
 from samebits.program.constants import Constant, array_of
 from samebits.tensor import Tensor
 
@@ -42,6 +43,27 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Hashable = None
     origin: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> Operation:
+        """What its operation is."""
+        return registry.ROWS[self.operation]
+
+    @property
+    def label(self) -> str:
+        """What messages call it: the nodes of the model, or what it makes where it stands for none."""
+        return "+".join(self.origin) or ", ".join(self.outputs)
+
+    def inferred(self, facts: Mapping[str, Fact]) -> tuple[Fact, ...]:
+        """The facts of its outputs, by those of its inputs.
+
+        Raises:  ShapeError, DTypeError or PlanError if its operation does not take such operands.
+        """
+        return self.row.infer(self.attributes, [facts[name] for name in self.inputs])
+
+    def computed(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Its outputs for these inputs, by its operation's reference; no symbol is left in its attributes."""
+        return self.row.reference(self.attributes, arrays)
 
     def bind(self, symbols: Mapping[str, int]) -> Node:
         """This node with every symbol of its attributes replaced by its value."""

@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels.expression import Chain, Expression
-from samebits.operations import registry
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact
@@ -236,10 +235,8 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
     attributes = RowWise(both.expression, space.axes) if space.axes else Map(both.expression)
     operation = "rows" if space.axes else "map"
     made = Node(operation, both.inputs, both.outputs, attributes, joined_origin(first, second))
-    given = [facts[name] for name in both.inputs]
-    found = [fact.shape for fact in registry.ROWS[operation].infer(attributes, given)]
-    walked = row_extents([fact.shape for fact in given], space.axes)[0] if space.axes else found[0]
-    if walked != space.shape or found != [facts[name].shape for name in both.outputs]:
+    found = [fact.shape for fact in made.inferred(facts)]
+    if _space(facts, made).shape != space.shape or found != [facts[name].shape for name in both.outputs]:
         return "what is one value a row is a result that is repeated along it"
     return made
 

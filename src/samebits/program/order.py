@@ -7,7 +7,6 @@ transposed order, so that the reshape behind it is a view too. Start at `choose_
 from __future__ import annotations
 
 from samebits.frozen import replace
-from samebits.operations import registry
 from samebits.operations.views import Transpose
 from samebits.program.graph import Program
 
@@ -18,11 +17,10 @@ def choose_orders(program: Program) -> Program:
     """Every computed value in its readers' order where they agree on one."""
     facts = dict(program.facts)
     for node in program.nodes:
-        row = registry.ROWS[node.operation]
-        if row.view:
-            (facts[node.outputs[0]],) = row.infer(node.attributes, [facts[node.inputs[0]]])
+        if node.row.view:
+            (facts[node.outputs[0]],) = node.inferred(facts)
             continue
-        for name in node.outputs if row.any_order else ():
+        for name in node.outputs if node.row.any_order else ():
             readers = program.users[name]
             orders = {reader.attributes for reader in readers}
             if len(orders) != 1 or name in program.outputs:

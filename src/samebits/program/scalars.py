@@ -13,7 +13,6 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
 from samebits.kernels.expression import Expression
-from samebits.operations import registry
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import Array
@@ -75,7 +74,6 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int], numbers: C
         changed: object = replace(attributes, epilogue=applied.expression)
     else:
         changed = replace(attributes, expression=applied.expression)
-    facts = registry.ROWS[node.operation].infer(changed, [program.facts[name] for name in rest])
-    if any(fact.shape != program.facts[name].shape for fact, name in zip(facts, node.outputs, strict=True)):
-        return node
-    return replace(node, inputs=rest, attributes=changed)
+    made = replace(node, inputs=rest, attributes=changed)
+    facts = zip(made.inferred(program.facts), node.outputs, strict=True)
+    return node if any(fact.shape != program.facts[name].shape for fact, name in facts) else made

@@ -22,7 +22,6 @@ from samebits.operations import registry
 from samebits.operations.operation import Array, outside
 from samebits.operations.strided import Strided
 from samebits.program.constants import Value, array_of
-from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
 from samebits.program.memory import Steps, place, side_by_side
 from samebits.runtime.plan_tape import Answers
@@ -251,9 +250,9 @@ class Blueprint:
         for node in self.folds:
             arrays = [known[name] if name in known else array_of(self.program.constants[name]) for name in node.inputs]
             try:
-                made = computed(node.bind(symbols), arrays)
+                made = node.bind(symbols).computed(arrays)
             except (PlanError, ShapeError) as error:
-                raise named(error, "+".join(node.origin)) from error
+                raise named(error, node.label) from error
             known.update(zip(node.outputs, made, strict=True))
         return tuple([_owned(known[each]) if isinstance(each, str) else each for each in self.constants])
 

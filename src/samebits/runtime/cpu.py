@@ -188,10 +188,7 @@ class Session:
         specialised = self._bound(values, Packed(_packed(self._order, values)), reuse=False)
         found = specialised.trace(values)
         producers = self.program.producers
-        return {
-            name: Traced(self.program.facts[name], array, "+".join(producers[name].origin))
-            for name, array in found.items()
-        }
+        return {name: Traced(self.program.facts[name], array, producers[name].label) for name, array in found.items()}
 
     def planned(self, given: Mapping[str, Any]) -> list[tuple[str, Plan]]:
         """For inputs that lie as these do each kernel that runs: the nodes of the model that it stands for, its plan.

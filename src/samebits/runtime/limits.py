@@ -16,7 +16,6 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType
 from samebits.errors import ShapeError, message
-from samebits.operations import registry
 from samebits.operations.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import reach_bytes, size_bytes
@@ -41,11 +40,11 @@ def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> i
 
     Raises:  ShapeError if it is larger than the memory, or than NumPy's arrays are.
     """
-    is_held = not registry.ROWS[node.operation].view or name in outputs
+    is_held = not node.row.view or name in outputs
     size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
     for found, limit in ((size, most), (reach_bytes(fact), sys.maxsize)):
         if found > limit:
-            what = f"value {name!r} of node {'+'.join(node.origin)!r}"
+            what = f"value {name!r} of node {node.label!r}"
             raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
     return size if is_held else 0
 

@@ -16,7 +16,7 @@ from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.frozen import dataclass, replace
 from samebits.kernels.plan import Plan
-from samebits.operations import packing, registry, strided
+from samebits.operations import packing, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, Source, View
@@ -143,8 +143,7 @@ class Lowerer:
         Raises:
             ShapeError: It indexes what has no elements, or follows from sizes and is too large to be computed early.
         """
-        self._origin = "+".join(node.origin) or ", ".join(node.outputs)
-        row = registry.ROWS[node.operation]
+        self._origin, row = node.label, node.row
         if row.view:
             self._seen(node, row.view)
         elif row.plan:
@@ -229,7 +228,7 @@ class Lowerer:
         node = self._views.get(name)
         if node is None:
             return array_of(self._program.constants[name])
-        return registry.ROWS[node.operation].reference(node.attributes, [self._values(node.inputs[0])])[0]
+        return node.computed([self._values(node.inputs[0])])[0]
 
     def _source(self, name: str) -> Source | None:
         """What a constant follows from that is not in memory."""
@@ -302,7 +301,7 @@ class Lowerer:
             remedy = "give elements to index, or no indices"
             raise ShapeError(node.operation, "data", "extents", tuple(extents), "at least 1", remedy)
         offset = STATUS_BYTES * len(self._checks)
-        check = Check(offset, "+".join(node.origin), node.operation, refuses)
+        check = Check(offset, node.label, node.operation, refuses)
         self._checks.append((check, tuple(extents), tuple(indices)))
         if self._status_storage is None:
             self._status_storage = self._add(_Bytes(0, slot=ARENA))

@@ -11,7 +11,6 @@ import numpy as np
 
 from samebits import driver, dtypes
 from samebits.errors import ShapeError
-from samebits.operations import registry
 from samebits.operations.operation import Array
 from samebits.program.constants import Value, array_of
 from samebits.program.graph import Program
@@ -44,15 +43,14 @@ def run_all(program: Program, inputs: Mapping[str, Value]) -> dict[str, Array]:
     limits.check_total(sum(limits.check_values(node, facts, program.outputs) for node in program.nodes))
     for node in program.nodes:
         try:
-            bound = node.bind(symbols)
-            made = registry.ROWS[node.operation].reference(bound.attributes, [values[name] for name in node.inputs])
+            made = node.bind(symbols).computed([values[name] for name in node.inputs])
         except MemoryError:
-            raise limits.no_memory(f"node {'+'.join(node.origin)!r}") from None
+            raise limits.no_memory(f"node {node.label!r}") from None
         for name, array in zip(node.outputs, made, strict=True):
             expected = facts[name]
             if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
                 found = f"{array.dtype}{list(array.shape)}"
-                remedy = f"give inputs that node {'+'.join(node.origin)!r} can take"
+                remedy = f"give inputs that node {node.label!r} can take"
                 raise ShapeError("run", f"value {name!r}", "", found, expected, remedy)
             values[name] = array
     return values

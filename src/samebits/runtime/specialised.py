@@ -21,7 +21,6 @@ from samebits.frozen import replace
 from samebits.memory import address_of
 from samebits.native import scratch
 from samebits.native.table import Table
-from samebits.operations import registry
 from samebits.operations.fact import Fact, check_extents
 from samebits.operations.operation import Array, PlanTarget
 from samebits.operations.strided import Strided
@@ -86,7 +85,7 @@ def record(
     fitting = set[Any]()
     for node in program.nodes:
         bound = _bound(node, sizes, facts, fitting)
-        is_known = known.issuperset(node.inputs) and registry.ROWS[node.operation].folds
+        is_known = known.issuperset(node.inputs) and node.row.folds
         is_known = is_known and not sees_packed(node.operation, map(program.constants.get, node.inputs))
         if is_known and room.take(bound, facts):
             known.update(node.outputs)
@@ -95,7 +94,7 @@ def record(
         try:
             lowerer.lower(bound)
         except (PlanError, ShapeError) as error:
-            raise named(error, "+".join(node.origin)) from error
+            raise named(error, node.label) from error
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.settle(name, slot)
     return lowerer.finish()
@@ -173,7 +172,7 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact], fi
     try:
         bound = node.bind(symbols)
     except (PlanError, ShapeError) as error:
-        raise named(error, "+".join(node.origin)) from error
+        raise named(error, node.label) from error
     # Facts that are alike are one object (`_bound_facts`): how they compare is on the tape already. What holds sizes is
     # not looked for: to find it would compare them.
     is_fixed = bound is node
@@ -181,9 +180,9 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact], fi
     if is_fixed and asked in fitting:
         return bound
     try:
-        made = registry.ROWS[node.operation].infer(bound.attributes, [facts[x] for x in node.inputs])
+        made = bound.inferred(facts)
     except PlanError as error:
-        raise named(error, "+".join(node.origin)) from error
+        raise named(error, node.label) from error
     except ShapeError as error:
         raise _misfit(node, facts) from error
     if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):
@@ -195,7 +194,7 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact], fi
 
 def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
     """The error of operands that do not fit; of a single one it says what it does not fit, where that is bound."""
-    shapes, where = [list(facts[name].shape) for name in node.inputs], f"of node {'+'.join(node.origin)!r}"
+    shapes, where = [list(facts[name].shape) for name in node.inputs], f"of node {node.label!r}"
     due = [list(facts[name].shape) for name in node.outputs if name in facts]
     remedy = "give inputs of other sizes"
     if len(shapes) == len(due) == 1:

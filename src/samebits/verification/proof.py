@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from samebits.frozen import dataclass, replace
-from samebits.operations import dim, registry
+from samebits.operations import dim
 from samebits.operations.axes import Axes
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.fact import Fact
@@ -100,14 +100,13 @@ class _Tracker:
     def _follow(self, node: Node) -> None:
         """Find the rows in a node's outputs."""
         known = [self._reasons[name] for name in node.inputs if name in self._reasons]
-        origin = "+".join(node.origin) or ", ".join(node.outputs)
         for name in node.outputs:
             try:
                 if known:
                     raise _Unknown(known[0])
                 self._rows[name] = self._found(node, self._program.facts[name])
             except _Unknown as reason:
-                self._reasons[name] = known[0] if known else f"node {origin!r} ({node.operation}) {reason}"
+                self._reasons[name] = known[0] if known else f"node {node.label!r} ({node.operation}) {reason}"
 
     def _found(self, node: Node, fact: Fact) -> _Rows | None:
         """Where the rows are in one output.
@@ -116,7 +115,7 @@ class _Tracker:
         """
         if node.attributes == Range(0, self._size, 1):
             return _Rows(0, 1, "all")
-        says = registry.ROWS[node.operation].axes
+        says = node.row.axes
         if says is None:
             raise _Unknown("says nothing of its axes")
         facts = [self._program.facts[name] for name in node.inputs]

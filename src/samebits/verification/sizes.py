@@ -17,7 +17,7 @@ import numpy as np
 
 from samebits.errors import ShapeError
 from samebits.frozen import dataclass
-from samebits.operations import dim, registry
+from samebits.operations import dim
 from samebits.operations.dim import Dim
 from samebits.program.graph import Program
 
@@ -53,7 +53,7 @@ class ModelSizes:
     @cached_property
     def _shapes(self) -> tuple[dim.SymbolicShape, ...]:
         """Of every value that takes memory as sizes say."""
-        views = {name for node in self.program.nodes if registry.ROWS[node.operation].view for name in node.outputs}
+        views = {name for node in self.program.nodes if node.row.view for name in node.outputs}
         shapes = (fact.shape for name, fact in self.program.facts.items() if name not in views)
         return tuple(shape for shape in shapes if any(isinstance(size, Dim) for size in shape))
 
