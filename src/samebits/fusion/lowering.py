@@ -10,24 +10,9 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.fusion import (
-    datatypes,
-    elementwise,
-    factories,
-    grouped,
-    grouped_scales,
-    indexing,
-    picking,
-    products,
-    promotion,
-    quantizing,
-    random,
-    reductions,
-    scaled,
-    shaping,
-    ternary,
-)
+from samebits.fusion import datatypes, promotion
 from samebits.fusion.graph import Expr, Fusion, Number, Scalar, TensorView, Val
+from samebits.fusion.ops import LOWERED
 from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import view_of
 from samebits.operations import dim
@@ -36,23 +21,6 @@ from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
 __all__ = ["SEED", "Lowering", "UnknownSize", "lowered", "size_scalars"]
-
-LOWERED = {
-    **elementwise.LOWERED,
-    **ternary.LOWERED,
-    **reductions.LOWERED,
-    **shaping.LOWERED,
-    **products.LOWERED,
-    **indexing.LOWERED,
-    **picking.LOWERED,
-    **factories.LOWERED,
-    **quantizing.LOWERED,
-    **random.LOWERED,
-    **grouped.LOWERED,
-    **grouped_scales.LOWERED,
-    **scaled.LOWERED,
-}
-
 
 # The input of a program whose numbers are drawn by a seed of the run.
 SEED = "seed"

@@ -1,7 +1,7 @@
 """`fd.ops`: nvFuser's operations by its names.
 
-Elementwise ones are `elementwise.ROWS`; the others are functions of the modules here. What is not there is refused by
-name, with the reason. Start at `docs/fusion.md`, which lists all of them.
+Elementwise ones are `elementwise.ROWS`; the others are functions of the modules here. What each becomes in a program is
+in `LOWERED`. What is not there is refused by name, with the reason. Start at `docs/fusion.md`, which lists all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from samebits.fusion import (
 )
 from samebits.fusion.graph import Val
 
-__all__ = ["REFUSED"]
+__all__ = ["LOWERED", "REFUSED"]
 
 # Names of nvFuser's that are not there, and why.
 REFUSED: dict[str, str] = {
@@ -60,6 +60,7 @@ def _elementwise(name: str, count: int) -> Any:
 
 for _name in elementwise.ROWS:
     globals()[_name] = _elementwise(_name, 1 if _name in elementwise.UNARY else 2)
+LOWERED = dict(elementwise.LOWERED)
 for _module in (
     ternary,
     reductions,
@@ -74,6 +75,7 @@ for _module in (
     grouped_scales,
     scaled,
 ):
+    LOWERED |= _module.LOWERED
     for _name in _module.__all__:
         if _name != "LOWERED":
             globals()[_name] = getattr(_module, _name)
