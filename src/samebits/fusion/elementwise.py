@@ -209,17 +209,13 @@ def define(name: str, *operands: object) -> Val:
     _check(name, row.takes, given)
     dtype = promotion.common(given, to_float=row.to_float, full=row.full)
     taken = promotion.promote(given, dtype)
-    made = fusion.record(name, taken)
-    result = DataType.Bool if row.is_truth else dtype
-    return value(made, result, [x for x in taken if isinstance(x, TensorView)])
+    return value(fusion.record(name, taken), DataType.Bool if row.is_truth else dtype)
 
 
-def value(made: Expr, dtype: DataType, tensors: Sequence[TensorView]) -> Val:
-    """The output of an operation over tensors that broadcast; a scalar where there are none."""
-    if tensors:
-        return tensors[0].fusion.tensor(made, dtype, joined(made.op, tensors))
-    fusion = next(made.inputs).fusion
-    return fusion.scalar(made, dtype)
+def value(made: Expr, dtype: DataType) -> Val:
+    """The output of an operation over operands that broadcast: a tensor if one of them is."""
+    fusion, tensors = next(made.inputs).fusion, made.tensors
+    return fusion.tensor(made, dtype, joined(made.op, tensors)) if tensors else fusion.scalar(made, dtype)
 
 
 def _check(name: str, takes: str, operands: Sequence[Val]) -> None:
@@ -237,8 +233,7 @@ def _check(name: str, takes: str, operands: Sequence[Val]) -> None:
 
 def _lower(low: Lowering, expr: Expr) -> list[str]:
     """The node, or the nodes, of an operation of `ROWS`."""
-    row = ROWS[expr.op]
-    operands = [x for x in expr.args if isinstance(x, Val)]
+    row, operands = ROWS[expr.op], [*expr.inputs]
     dtype = datatypes.row_of(expr.op, "operand", promotion.common(operands, to_float=row.to_float, full=row.full))
     return [row.lower(low.b, dtype, *[low.operand(x, dtype) for x in operands])]
 

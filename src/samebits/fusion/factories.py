@@ -10,7 +10,7 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define
-from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, Val, integer
+from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, integer
 from samebits.fusion.shaping import broadcast
 from samebits.fusion.ternary import where
 from samebits.operations.moves import Range
@@ -78,15 +78,14 @@ def triu(arg: TensorView, diagonal: int = 0) -> TensorView:
 
 # -- what they become in a program -------------------------------------------------------------------------------------
 def _full(low: Lowering, expr: Expr) -> list[str]:
-    dtype = datatypes.row_of("full", "dtype", low.option(expr, "dtype"))
-    return [low.b.expand(low.operand(low.option(expr, "fill_value"), dtype), low.shape(expr.outputs[0]))]
+    dtype = datatypes.row_of("full", "dtype", expr.option("dtype"))
+    return [low.b.expand(low.operand(expr.option("fill_value"), dtype), low.shape(expr.outputs[0]))]
 
 
 def _iota(low: Lowering, expr: Expr) -> list[str]:
-    dtype = datatypes.row_of("iota", "dtype", low.option(expr, "dtype"))
-    places = low.b.add("range", (), Range(0, low.size(low.option(expr, "length")), 1))[0]
-    start, step = (low.option(expr, name) for name in ("start", "step"))
-    assert isinstance(start, Val)
+    dtype = datatypes.row_of("iota", "dtype", expr.option("dtype"))
+    places = low.b.add("range", (), Range(0, low.size(expr.option("length")), 1))[0]
+    start, step = (expr.option(name) for name in ("start", "step"))
     computed = dtype if dtype.is_float else dtypes.int64
     scaled = low.b.apply("mul", low.b.cast(places, computed), low.operand(step, computed))
     made = low.b.apply("add", scaled, low.operand(start, computed))

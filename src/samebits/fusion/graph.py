@@ -11,6 +11,7 @@ import contextlib
 import operator
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.frozen import dataclass
@@ -204,6 +205,15 @@ class Expr:
         """Every value that it reads."""
         return values(*self.args, *[value for _, value in self.options])
 
+    @property
+    def tensors(self) -> list[TensorView]:
+        """The tensors among `args`, in their order."""
+        return [x for x in self.args if isinstance(x, TensorView)]
+
+    def option(self, name: str) -> Any:
+        """What it was given by a name; None where that was left out."""
+        return dict(self.options).get(name)
+
 
 def values(*given: Argument) -> Iterator[Val]:
     """The values among arguments and in lists of them."""
@@ -300,6 +310,10 @@ class Fusion:
         made = TensorView(self, dtype, axes, expr, printed=printed, stride_order=stride_order)
         expr.outputs.append(made)
         return made
+
+    def like(self, expr: Expr, x: TensorView, dtype: DataType | None = None) -> TensorView:
+        """A new output of an operation with the axes of x, and its format where none is given."""
+        return self.tensor(expr, dtype or x.dtype, [self.copied(axis) for axis in x.axes])
 
     def scalar(self, expr: Expr, dtype: DataType) -> Scalar:
         """A new output of an operation on scalars."""

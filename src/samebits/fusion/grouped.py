@@ -132,9 +132,8 @@ def _sizes(low: Lowering, ends: TensorView) -> list[Size]:
 
 
 def _grouped_mm(low: Lowering, expr: Expr) -> list[str]:
-    a, b = (low.value(x) for x in expr.args[:2])
-    ends = expr.args[2]
-    assert isinstance(ends, TensorView)
+    mat1, mat2, ends = expr.tensors
+    a, b = low.value(mat1), low.value(mat2)
     ranks, result = (low.b.facts[a].rank, low.b.facts[b].rank), low.shape(expr.outputs[0])
     product = _product(low, expr)
     parts: list[str] = []
@@ -158,7 +157,7 @@ def _grouped_mm(low: Lowering, expr: Expr) -> list[str]:
 def _product(low: Lowering, expr: Expr) -> Callable[[str, str, int, Size, Size], str]:
     """The product of a group's operands: with its number, and where it starts and how long it is."""
     dtype = datatypes.row_of(_CALL, "dtype", expr.outputs[0].dtype)
-    given = [low.option(expr, name) for name in ("scale1", "scale2")]
+    given = [expr.option(name) for name in ("scale1", "scale2")]
     scales = [None if x is None else low.value(x) for x in given]
 
     def product(left: str, right: str, number: int, start: Size, size: Size) -> str:

@@ -13,6 +13,7 @@ from samebits.fusion import datatypes, groups, sizes, tiles
 from samebits.fusion.graph import Expr, TensorAxis, TensorView
 from samebits.fusion.misfits import OperandAxis, agreed
 from samebits.kernels import composites
+from samebits.operations.dim import SymbolicShape
 from samebits.operations.moves import AxisGather, Concat, Range
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def tiled_axes(rows: TensorAxis, columns: TensorAxis, places: TensorView) -> lis
 
 
 # -- what it becomes in a program --------------------------------------------------------------------------------------
-def in_groups(low: Lowering, scales: str, starts: TensorView, places: TensorView, out: TensorView) -> str:
-    """Scales [m, k] as the tiles `out`: a row of tiles takes its group's that is as far behind the start."""
-    b, shape = low.b, low.shape(out)
+def in_groups(low: Lowering, scales: str, starts: TensorView, places: TensorView, shape: SymbolicShape) -> str:
+    """Scales [m, k] as tiles of that shape: a row of tiles takes its group's that is as far behind the start."""
+    b = low.b
     (rows, columns), dtype = b.facts[scales].shape, b.facts[scales].dtype
     begins, at = (low.operand(x, dtypes.int64) for x in (starts, places))
     count, one = b.facts[at].shape[0], b.scalar(1, dtypes.int64)
@@ -95,12 +96,8 @@ def in_groups(low: Lowering, scales: str, starts: TensorView, places: TensorView
 
 
 def _preprocess(low: Lowering, expr: Expr) -> list[str]:
-    x, starts, places = expr.args
-    out = expr.outputs[0]
-    assert isinstance(starts, TensorView)
-    assert isinstance(places, TensorView)
-    assert isinstance(out, TensorView)
-    return [in_groups(low, low.value(x), starts, places, out)]
+    x, starts, places = expr.tensors
+    return [in_groups(low, low.value(x), starts, places, low.shape(expr.outputs[0]))]
 
 
 LOWERED = {_CALL: _preprocess}

@@ -49,10 +49,7 @@ def _offsets(fusion: Fusion) -> dict[TensorView, list[Scalar]]:
     found: dict[TensorView, list[Scalar]] = {}
     for expr in fusion.sorted_exprs():
         if expr.op == CALL:
-            a, b, ends = expr.args
-            assert isinstance(a, TensorView)
-            assert isinstance(b, TensorView)
-            assert isinstance(ends, TensorView)
+            a, b, ends = expr.tensors
             cut = a.axes[0] if b.ndim == 3 else b.axes[-1] if a.ndim == 3 else a.axes[-1]
             found.setdefault(ends, []).append(cut.length)
     return found
@@ -97,10 +94,7 @@ def _check_tiled(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scal
     for expr in fusion.sorted_exprs():
         if expr.op not in _TILED:
             continue
-        x, starts, places = expr.args[:3]
-        assert isinstance(x, TensorView)
-        assert isinstance(starts, TensorView)
-        assert isinstance(places, TensorView)
+        x, starts, places = expr.tensors[:3]
         listed, at = (Tensor.from_any(given[each]).tolist() for each in (starts, places))
         root = fusion.root(x.axes[0].length)
         rows = extents.get(root, root.value)

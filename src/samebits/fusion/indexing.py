@@ -141,32 +141,29 @@ def _check_index(call: str, index: TensorView) -> None:
 
 # -- what they become in a program -------------------------------------------------------------------------------------
 def _index_select(low: Lowering, expr: Expr) -> list[str]:
-    x, index = expr.args
-    assert isinstance(index, TensorView)
+    x, index = expr.tensors
     places = low.operand(index, dtypes.int64)
     if not index.ndim:
         places = low.b.reshape(places, (1,))
-    return [low.b.add("gather", (low.value(x), places), AxisGather(low.option(expr, "dim")))[0]]
+    return [low.b.add("gather", (low.value(x), places), AxisGather(expr.option("dim")))[0]]
 
 
 def _select(low: Lowering, expr: Expr) -> list[str]:
-    x, index = expr.args
-    assert isinstance(index, Scalar)
+    x, index = expr.inputs
     place = low.operand(index, dtypes.int64)
-    return [low.b.add("gather", (low.value(x), place), AxisGather(low.option(expr, "dim")))[0]]
+    return [low.b.add("gather", (low.value(x), place), AxisGather(expr.option("dim")))[0]]
 
 
 def _embedding(low: Lowering, expr: Expr) -> list[str]:
-    index, table = expr.args
-    assert isinstance(index, TensorView)
+    index, table = expr.tensors
     rows = low.b.add("gather", (low.value(table), low.operand(index, dtypes.int64)), AxisGather(0))[0]
-    limit = low.option(expr, "max_norm")
+    limit = expr.option("max_norm")
     if limit is None:
         return [rows]
     b, dtype = low.b, low.b.facts[rows].dtype
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     x, most = b.cast(rows, wide), low.operand(limit, wide)
-    p = low.option(expr, "norm_type")
+    p = expr.option("norm_type")
     power = b.scalar(2, wide) if p is None else low.operand(p, wide)
     terms = b.apply("pow", b.apply("abs", x), power)
     total = b.rows(composites.reduction("row_sum", wide), terms)[0]
@@ -177,10 +174,8 @@ def _embedding(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _gather(low: Lowering, expr: Expr) -> list[str]:
-    x, index = expr.args
-    assert isinstance(x, TensorView)
-    assert isinstance(index, TensorView)
-    along = low.option(expr, "dim")
+    x, index = expr.tensors
+    along = expr.option("dim")
     for place, (own, its) in enumerate(zip(x.axes, index.axes, strict=True)):
         if place != along and low.size(own.length) != low.size(its.length):
             # The index may be shorter, which extents that are open do not say.

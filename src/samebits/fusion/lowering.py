@@ -118,10 +118,6 @@ class Lowering:
             raise UnknownSize
         return found
 
-    def option(self, expr: Expr, name: str, default: Any = None) -> Any:
-        """What an operation was given by a name."""
-        return dict(expr.options).get(name, default)
-
     # -- inside ----------------------------------------------------------------------------------------------------
     def _read(self, x: Val) -> list[Val]:
         """The values that the operation which makes x reads, but for those that are inputs or numbers."""
@@ -206,10 +202,9 @@ _SIZES = {"slice": ("start_indices", "end_indices"), "pad": ("pad_widths",), "io
 
 
 def _sizes(expr: Expr) -> list[Any]:
-    options = dict(expr.options)
     found: list[Any] = []
     for name in _SIZES.get(expr.op, ()):
-        each = options.get(name)
+        each = expr.option(name)
         found += each if isinstance(each, list) else [each]
     for made in expr.outputs:
         if isinstance(made, TensorView):

@@ -33,8 +33,7 @@ def scatter(arg: TensorView, index: TensorView, src: object, dim: int) -> Tensor
             raise FusionError("scatter", name, "rank", each.ndim, f"{x.ndim} as arg", "reshape it")
     if not datatypes.is_integer(places.dtype):
         raise FusionError("scatter", "index", "dtype", places.dtype, "an integer format", "cast it first")
-    made = fusion.record("scatter", [x, places, given], dim=place)
-    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in x.axes])
+    return fusion.like(fusion.record("scatter", [x, places, given], dim=place), x)
 
 
 def argsort(arg: TensorView, dim: int, descending: bool = False, stable: bool = False) -> TensorView:
@@ -49,8 +48,7 @@ def argsort(arg: TensorView, dim: int, descending: bool = False, stable: bool = 
     if not x.ndim and integer("argsort", "dim", dim) not in (0, -1):
         raise FusionError("argsort", "dim", "", dim, "0 or -1 of no axes", "pass one of them")
     options = {"dim": place, "descending": bool(descending), "stable": bool(stable)}
-    made = fusion.record("argsort", [x], **options)
-    return fusion.tensor(made, DataType.Int, [fusion.copied(axis) for axis in x.axes])
+    return fusion.like(fusion.record("argsort", [x], **options), x, DataType.Int)
 
 
 def topk(
@@ -77,10 +75,8 @@ def topk(
 
 # -- what they become in a program -------------------------------------------------------------------------------------
 def _scatter(low: Lowering, expr: Expr) -> list[str]:
-    x, index, src = expr.args
-    assert isinstance(x, TensorView)
-    assert isinstance(index, TensorView)
-    assert isinstance(src, TensorView | Scalar)
+    x, index, *_ = expr.tensors
+    *_, src = expr.inputs
     b, data = low.b, low.value(x)
     # Parts of x may be written, which extents that are open do not say.
     for axis in x.axes:
@@ -94,25 +90,23 @@ def _scatter(low: Lowering, expr: Expr) -> list[str]:
         updates = b.slice(updates, (0,) * len(shape), shape, (1,) * len(shape))
     else:
         updates = b.expand(updates, shape)
-    along = PickAlong(low.option(expr, "dim"))
+    along = PickAlong(expr.option("dim"))
     return [b.add("scatter_along", (data, low.operand(index, dtypes.int64), updates), along)[0]]
 
 
 def _argsort(low: Lowering, expr: Expr) -> list[str]:
-    (x,) = expr.args
-    assert isinstance(x, TensorView)
+    (x,) = expr.tensors
     if not x.ndim:
         return [low.b.expand(low.b.scalar(0, dtypes.int64), ())]
-    places = SortedPlaces(low.option(expr, "dim"), low.option(expr, "descending"))
+    places = SortedPlaces(expr.option("dim"), expr.option("descending"))
     return [low.b.add("order", (low.value(x),), places)[0]]
 
 
 def _topk(low: Lowering, expr: Expr) -> list[str]:
-    (x,) = expr.args
-    assert isinstance(x, TensorView)
-    data, dim = low.value(x), low.option(expr, "dim")
+    (x,) = expr.tensors
+    data, dim = low.value(x), expr.option("dim")
     low.number("topk", x.axes[dim].length)
-    places = SortedPlaces(dim, low.option(expr, "largest"), low.number("topk", low.option(expr, "k")))
+    places = SortedPlaces(dim, expr.option("largest"), low.number("topk", expr.option("k")))
     (found,) = low.b.add("order", (data,), places)
     return [low.b.add("gather_along", (data, found), PickAlong(dim))[0], found]
 

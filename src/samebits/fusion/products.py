@@ -112,7 +112,7 @@ def _linear(low: Lowering, expr: Expr) -> list[str]:
     rank = low.b.facts[x].rank
     if rank == 1:
         x = low.b.reshape(x, (1, *low.b.facts[x].shape))
-    bias = low.option(expr, "bias")
+    bias = expr.option("bias")
     turned = low.b.transpose(w, (1, 0))
     made = low.b.contract(x, turned) if bias is None else low.b.contract(x, turned, bias=low.value(bias))
     made = _converted(low, expr, made)

@@ -139,7 +139,7 @@ def cast(x: Val, dtype: DataType) -> Val:
     fusion = x.fusion
     expr = fusion.record("cast", [x], dtype=dtype)
     if isinstance(x, TensorView):
-        return fusion.tensor(expr, dtype, [fusion.copied(axis) for axis in x.axes])
+        return fusion.like(expr, x, dtype)
     return fusion.scalar(expr, dtype)
 
 

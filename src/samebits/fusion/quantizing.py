@@ -40,7 +40,7 @@ def nv_block_quantize(
     _check_tiled(call, x, swizzle_block_scales)
     args, fusion = [x, *_global_scale(call, global_scale)], x.fusion
     made = fusion.record(call, args, swizzle_block_scales=swizzle_block_scales, block_size=_BLOCK, dtype=dtype)
-    elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
+    elements = fusion.like(made, x, dtype)
     count = sizes.quotient(x.axes[-1].length, fusion.constant(_BLOCK))
     axes = [*[fusion.copied(axis) for axis in x.axes[:-1]], fusion.new_axis(count)]
     if swizzle_block_scales:
@@ -69,7 +69,7 @@ def nv_grouped_block_quantize(
     fusion = x.fusion
     args = [x, starts, places, *_global_scale(call, global_scale)]
     made = fusion.record(call, args, block_size=_BLOCK, dtype=dtype)
-    elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
+    elements = fusion.like(made, x, dtype)
     count = fusion.new_axis(sizes.quotient(x.axes[1].length, fusion.constant(_BLOCK)))
     return elements, fusion.tensor(made, DataType.Float8_e4m3fn, grouped_scales.tiled_axes(x.axes[0], count, places))
 
@@ -118,18 +118,15 @@ def _quantized(low: Lowering, x: Argument, global_scale: Sequence[Argument]) -> 
 def _nv_block_quantize(low: Lowering, expr: Expr) -> list[str]:
     made = _quantized(low, expr.args[0], expr.args[1:])
     scales = made.scales
-    if low.option(expr, "swizzle_block_scales"):
+    if expr.option("swizzle_block_scales"):
         scales = tiles.in_tiles(low, scales, low.shape(expr.outputs[1]))
     return [made.elements, scales]
 
 
 def _nv_grouped_block_quantize(low: Lowering, expr: Expr) -> list[str]:
-    x, starts, places, *global_scale = expr.args
-    made, out = _quantized(low, x, global_scale), expr.outputs[1]
-    assert isinstance(starts, TensorView)
-    assert isinstance(places, TensorView)
-    assert isinstance(out, TensorView)
-    return [made.elements, grouped_scales.in_groups(low, made.scales, starts, places, out)]
+    x, starts, places, *global_scale = expr.tensors
+    made, shape = _quantized(low, x, global_scale), low.shape(expr.outputs[1])
+    return [made.elements, grouped_scales.in_groups(low, made.scales, starts, places, shape)]
 
 
 LOWERED = {"nv_block_quantize": _nv_block_quantize, "nv_grouped_block_quantize": _nv_grouped_block_quantize}

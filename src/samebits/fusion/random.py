@@ -85,11 +85,12 @@ def fresh_seed() -> int:
 
 def has_fresh(fusion: Fusion) -> bool:
     """Whether runs of a fusion draw a seed."""
-    return any(expr.op in _DRAWN and _seed(expr) is None for expr in fusion.sorted_exprs())
+    return bool(_fresh(fusion))
 
 
-def _seed(expr: Expr) -> Argument:
-    return dict(expr.options).get("rng_seed")
+def _fresh(fusion: Fusion) -> list[Expr]:
+    """The operations whose numbers follow from the seed of the run."""
+    return [expr for expr in fusion.sorted_exprs() if expr.op in _DRAWN and expr.option("rng_seed") is None]
 
 
 def _drawn(
@@ -117,7 +118,7 @@ def _like(call: str, arg: TensorView) -> TensorView:
     x = sizes.tensor(call, "x", arg)
     _check_dtype(call, "x", "dtype", x.dtype)
     made = x.fusion.record(call, [x])
-    return x.fusion.tensor(made, x.dtype, [x.fusion.copied(axis) for axis in x.axes])
+    return x.fusion.like(made, x)
 
 
 def _check_dtype(call: str, name: str, fact: str, dtype: DataType) -> None:
@@ -146,11 +147,11 @@ def _random(low: Lowering, expr: Expr) -> list[str]:
         numbers = [low.operand(x, dtype) for x in expr.args]  # type: ignore[arg-type]  # which are scalars
     else:
         numbers = [low.b.scalar(x, dtype) for x in (0.0, 1.0)]
-    if _seed(expr) is None:
-        fresh = [each for each in low.fusion.sorted_exprs() if each.op in _DRAWN and _seed(each) is None]
-        words = [low.seed(), low.b.constant(np.asarray(fresh.index(expr), np.uint64))]
+    if expr.option("rng_seed") is None:
+        place = _fresh(low.fusion).index(expr)
+        words = [low.seed(), low.b.constant(np.asarray(place, np.uint64))]
     else:
-        words = [low.operand(low.option(expr, name), dtypes.uint64) for name in ("rng_seed", "rng_offset")]
+        words = [low.operand(expr.option(name), dtypes.uint64) for name in ("rng_seed", "rng_offset")]
     distribution = Random(_DRAWN[expr.op], dtype)  # type: ignore[arg-type]  # a name that a table has
     return list(low.b.add("random", (*numbers, *words), Drawn(distribution, low.shape(out))))
 

@@ -11,7 +11,7 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define
-from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView, integer
+from samebits.fusion.graph import Argument, Expr, TensorView, integer
 from samebits.fusion.promotion import cast
 from samebits.fusion.shaping import broadcast, squeeze
 from samebits.kernels import composites
@@ -112,16 +112,18 @@ def reduced(op: str, x: TensorView, axes: Sequence[int], keepdim: bool, dtype: D
         options: dict[str, Argument] = {"dims": moved}
         if op not in ("max", "min"):
             options["dtype"] = x.dtype if dtype is DataType.Null else dtype
-        expr = fusion.record(op, [made], **options)
-        printed = [_printed(axis, place in moved) for place, axis in enumerate(made.axes)]
-        kept = [axis for place, axis in enumerate(printed) if place not in moved]
-        made = fusion.tensor(expr, x.dtype, kept, printed)
+        made = _result(fusion.record(op, [made], **options), made, moved, x.dtype)
     return broadcast(made, [place in axes for place in range(x.ndim)]) if keepdim else made
 
 
-def _printed(axis: TensorAxis, is_reduced: bool) -> TensorAxis:
-    fusion = axis.size.fusion
-    return fusion.new_axis(axis.length, reduced=True) if is_reduced else fusion.copied(axis)
+def _result(expr: Expr, x: TensorView, gone: Sequence[int], dtype: DataType) -> TensorView:
+    """A new output of an operation, which reduces axes of x: they are printed, and no axes of it."""
+    fusion = x.fusion
+    printed = [
+        fusion.new_axis(axis.length, reduced=True) if place in gone else fusion.copied(axis)
+        for place, axis in enumerate(x.axes)
+    ]
+    return fusion.tensor(expr, dtype, [axis for axis in printed if not axis.is_reduced], printed)
 
 
 def welford(arg: TensorView, dims: Sequence[int]) -> tuple[TensorView, TensorView, TensorView]:
@@ -132,11 +134,8 @@ def welford(arg: TensorView, dims: Sequence[int]) -> tuple[TensorView, TensorVie
     x = sizes.tensor("welford", "arg", arg)
     fusion, axes = x.fusion, axes_of("welford", x, dims)
     expr = fusion.record("welford", [x], dims=axes)
-    for dtype in (x.dtype, x.dtype, DataType.Int):
-        printed = [_printed(axis, place in axes) for place, axis in enumerate(x.axes)]
-        fusion.tensor(expr, dtype, [axis for place, axis in enumerate(printed) if place not in axes], printed)
-    mean, square, count = expr.outputs
-    return mean, square, count  # type: ignore[return-value]  # three tensors
+    mean, square = (_result(expr, x, axes, x.dtype) for _ in range(2))
+    return mean, square, _result(expr, x, axes, DataType.Int)
 
 
 def var(arg: TensorView, dims: Sequence[int], correction: int = 1, keepdim: bool = False) -> TensorView:
@@ -162,12 +161,7 @@ def var_mean(
         raise FusionError("var_mean", "arg", "dtype", x.dtype, expected, "cast it first")
     fusion, axes = x.fusion, axes_of("var_mean", x, dims)
     expr = fusion.record("var_mean", [x], dims=axes, correction=correction)
-    for _ in range(2):
-        printed = [_printed(axis, place in axes) for place, axis in enumerate(x.axes)]
-        fusion.tensor(expr, x.dtype, [axis for place, axis in enumerate(printed) if place not in axes], printed)
-    made, mean = expr.outputs
-    assert isinstance(made, TensorView)
-    assert isinstance(mean, TensorView)
+    made, mean = (_result(expr, x, axes, x.dtype) for _ in range(2))
     if not keepdim:
         return made, mean
     flags = [place in axes for place in range(x.ndim)]
@@ -201,8 +195,7 @@ def _scanned(op: str, arg: object, dim: int) -> TensorView:
     """
     x = sizes.tensor(op, "arg", arg)
     fusion, place = x.fusion, x.fusion.axis(op, x, dim)
-    made = fusion.record(op, [x], dim=place)
-    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in x.axes])
+    return fusion.like(fusion.record(op, [x], dim=place), x)
 
 
 # -- what they become in a program -------------------------------------------------------------------------------------
@@ -210,7 +203,7 @@ _OPS = {"sum": "row_sum", "prod": "row_prod", "max": "row_max", "min": "row_min"
 
 
 def _reduce(low: Lowering, expr: Expr) -> list[str]:
-    dims = low.option(expr, "dims")
+    dims = expr.option("dims")
     name = low.value(expr.args[0])
     fact = low.b.facts[name]
     made = low.b.rows(composites.reduction(_OPS[expr.op], fact.dtype), name, axes=_negative(dims, fact.rank))[0]
@@ -244,9 +237,8 @@ def _moments(dtype: DType) -> Expression:
 
 
 def _welford(low: Lowering, expr: Expr) -> list[str]:
-    (x,) = expr.args
-    assert isinstance(x, TensorView)
-    dims, name = low.option(expr, "dims"), low.value(x)
+    (x,) = expr.tensors
+    dims, name = expr.option("dims"), low.value(x)
     fact = low.b.facts[name]
     made = low.b.rows(_moments(fact.dtype), name, axes=_negative(dims, fact.rank))
     mean, square = (_without(low, each, dims) for each in made)
@@ -255,9 +247,9 @@ def _welford(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _var_mean(low: Lowering, expr: Expr) -> list[str]:
-    dims, name = low.option(expr, "dims"), low.value(expr.args[0])
+    dims, name = expr.option("dims"), low.value(expr.args[0])
     fact = low.b.facts[name]
-    expression = composites.var_mean(float(low.option(expr, "correction")), fact.dtype)
+    expression = composites.var_mean(float(expr.option("correction")), fact.dtype)
     made = low.b.rows(expression, name, axes=_negative(dims, fact.rank))
     return [_without(low, each, dims) for each in made]
 
@@ -265,7 +257,7 @@ def _var_mean(low: Lowering, expr: Expr) -> list[str]:
 def _scan(low: Lowering, expr: Expr) -> list[str]:
     name = low.value(expr.args[0])
     fact = low.b.facts[name]
-    made = low.b.add("scan", (name,), Along(_SCANS[expr.op], low.option(expr, "dim")))[0]
+    made = low.b.add("scan", (name,), Along(_SCANS[expr.op], expr.option("dim")))[0]
     return [made if low.b.facts[made].dtype is fact.dtype else low.b.cast(made, fact.dtype)]
 
 

@@ -130,8 +130,8 @@ def _scaled_mm(low: Lowering, expr: Expr) -> list[str]:
         scales = [tiles.out_of_tiles(low, scales[0], m, blocks), tiles.out_of_tiles(low, scales[1], n, blocks)]
         scales[1] = low.b.transpose(scales[1], (1, 0))
     given = {"a_scale": scales[0], "b_scale": scales[1]}
-    given |= {name: low.value(x) for name in ("alpha", "beta") if (x := low.option(expr, name)) is not None}
-    bias = low.option(expr, "bias")
+    given |= {name: low.value(x) for name in ("alpha", "beta") if (x := expr.option(name)) is not None}
+    bias = expr.option("bias")
     if bias is not None:
         given["c" if "beta" in given else "bias"] = low.operand(bias, dtypes.float32)
     options = Options(a_group=block, b_group=block, out_dtype=dtype)

@@ -355,7 +355,7 @@ def stride_order(arg: TensorView, stride_order: Sequence[int]) -> TensorView:
 
 # -- what they become in a program -------------------------------------------------------------------------------------
 def _cast(low: Lowering, expr: Expr) -> list[str]:
-    return [low.b.cast(low.value(expr.args[0]), datatypes.row_of("cast", "dtype", low.option(expr, "dtype")))]
+    return [low.b.cast(low.value(expr.args[0]), datatypes.row_of("cast", "dtype", expr.option("dtype")))]
 
 
 def _reshape(low: Lowering, expr: Expr) -> list[str]:
@@ -364,8 +364,7 @@ def _reshape(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _squeeze(low: Lowering, expr: Expr) -> list[str]:
-    x, gone = expr.args[0], low.option(expr, "dims")
-    assert isinstance(x, TensorView)
+    (x,), gone = expr.tensors, expr.option("dims")
     name = low.value(x)
     counts = tuple(
         1 if place in gone and x.axes[place].expanded is not None else each
@@ -379,7 +378,7 @@ def _squeeze(low: Lowering, expr: Expr) -> list[str]:
 
 def _broadcast(low: Lowering, expr: Expr) -> list[str]:
     name = low.value(expr.args[0])
-    flags = low.option(expr, "is_broadcast_dim")
+    flags = expr.option("is_broadcast_dim")
     wide, axes = low.wide.get(name, (name, ()))
     if axes and axes == tuple(place for place, flag in enumerate(flags) if flag):
         return [wide]
@@ -392,16 +391,14 @@ def _expand(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _permute(low: Lowering, expr: Expr) -> list[str]:
-    return [low.b.transpose(low.value(expr.args[0]), low.option(expr, "dims"))]
+    return [low.b.transpose(low.value(expr.args[0]), expr.option("dims"))]
 
 
 def _slice(low: Lowering, expr: Expr) -> list[str]:
     name = low.value(expr.args[0])
     extents = low.b.facts[name].shape
     starts, counts = [], []
-    for extent, start, end in zip(
-        extents, low.option(expr, "start_indices"), low.option(expr, "end_indices"), strict=True
-    ):
+    for extent, start, end in zip(extents, expr.option("start_indices"), expr.option("end_indices"), strict=True):
         stop = _within(low.size(end), extent)
         starts.append(_within(low.size(start), stop))
         counts.append(stop - starts[-1])
@@ -415,12 +412,11 @@ def _within(place: Size, extent: Size) -> Size:
 
 
 def _pad(low: Lowering, expr: Expr) -> list[str]:
-    name, x = low.value(expr.args[0]), expr.args[0]
-    assert isinstance(x, TensorView)
+    (x,) = expr.tensors
+    name, given = low.value(x), expr.option("value")
     dtype = low.b.facts[name].dtype
-    given = dict(expr.options).get("value")
     fill = low.operand(given, dtype) if isinstance(given, Val) else low.b.scalar(0, dtype)
-    widths = [low.number("pad", each) for each in low.option(expr, "pad_widths")]
+    widths = [low.number("pad", each) for each in expr.option("pad_widths")]
     for place in range(x.ndim):
         pair = 2 * (x.ndim - 1 - place)
         for at, width in enumerate(widths[pair : pair + 2]):
@@ -442,9 +438,7 @@ def _padded(low: Lowering, name: str, place: int, width: int, fill: str, *, befo
 
 
 def _cat(low: Lowering, expr: Expr) -> list[str]:
-    (tensors,) = expr.args
-    assert isinstance(tensors, list)
-    return [low.b.add("concat", [low.value(x) for x in tensors], Concat(low.option(expr, "dim")))[0]]
+    return [low.b.add("concat", [low.value(x) for x in expr.inputs], Concat(expr.option("dim")))[0]]
 
 
 def _stride_order(low: Lowering, expr: Expr) -> list[str]:

@@ -27,8 +27,7 @@ def where(condition: object, x: object, y: object) -> Val:
     if chosen.dtype is not DataType.Bool:
         raise FusionError("where", "condition", "dtype", chosen.dtype, "DataType.Bool", "compare it with something")
     dtype = promotion.common([a, b], full=False)
-    operands = [chosen, *promotion.promote([a, b], dtype)]
-    return value(fusion.record("where", operands), dtype, [each for each in operands if isinstance(each, TensorView)])
+    return value(fusion.record("where", [chosen, *promotion.promote([a, b], dtype)]), dtype)
 
 
 def lerp(start: object, end: object, weight: object) -> Val:
@@ -39,8 +38,7 @@ def lerp(start: object, end: object, weight: object) -> Val:
     fusion = promotion.fusion_of("lerp", start, end, weight)
     given = [promotion.as_val("lerp", fusion, each) for each in (start, end, weight)]
     dtype = promotion.common(given)
-    operands = promotion.promote(given, dtype)
-    return value(fusion.record("lerp", operands), dtype, [each for each in operands if isinstance(each, TensorView)])
+    return value(fusion.record("lerp", promotion.promote(given, dtype)), dtype)
 
 
 def addcmul(x: object, y: object, z: object, factor: object) -> Val:
@@ -76,19 +74,18 @@ def _bounded(call: str, x: object, *scalars: object) -> Val:
         if isinstance(found, TensorView):
             raise FusionError(call, "bound", "", "a tensor", "a scalar", "use minimum, maximum or where")
         operands.append(None if found is None else promotion.promote([found], first.dtype)[0])
-    made = fusion.record(call, operands)
-    return value(made, first.dtype, [first] if isinstance(first, TensorView) else [])
+    return value(fusion.record(call, operands), first.dtype)
 
 
 # -- what they become in a program -------------------------------------------------------------------------------------
 def _where(low: Lowering, expr: Expr) -> list[str]:
-    chosen, *rest = [x for x in expr.args if isinstance(x, Val)]
+    chosen, *rest = expr.inputs
     dtype = datatypes.row_of("where", "operand", promotion.common(rest, full=False))
     return [low.b.apply("where", low.value(chosen), *[low.operand(x, dtype) for x in rest])]
 
 
 def _lerp(low: Lowering, expr: Expr) -> list[str]:
-    given = [x for x in expr.args if isinstance(x, Val)]
+    given = [*expr.inputs]
     dtype = datatypes.row_of("lerp", "operand", promotion.common(given))
     return [low.b.map(arithmetic.lerp(dtype), *[low.operand(x, dtype) for x in given])[0]]
 
@@ -104,11 +101,9 @@ def _clamp(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _threshold(low: Lowering, expr: Expr) -> list[str]:
-    x, limit, other = expr.args
+    x, limit, other = expr.inputs
     name = low.value(x)
     dtype = low.b.facts[name].dtype
-    assert isinstance(limit, Scalar)
-    assert isinstance(other, Scalar)
     return [low.b.map(arithmetic.threshold(dtype), name, low.operand(limit, dtype), low.operand(other, dtype))[0]]
 
 

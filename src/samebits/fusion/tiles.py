@@ -101,11 +101,8 @@ def check_inputs(fusion: Fusion, extents: Mapping[Scalar, int]) -> None:
     """
     for expr in fusion.sorted_exprs():
         if expr.op == CALL:
-            a, b, *scales = expr.args
+            a, b, *scales = expr.tensors
             for operand, line, scale in ((a, 0, scales[0]), (b, 1, scales[1])):
-                assert isinstance(a, TensorView)
-                assert isinstance(operand, TensorView)
-                assert isinstance(scale, TensorView)
                 if scale.dtype in BLOCKS and scale in fusion.inputs:
                     side, name = OperandAxis(f"mat{line + 1}", operand, line), f"input {fusion.inputs.index(scale)}"
                     check("execute", name, scale, side, a.axes[1].length, extents)

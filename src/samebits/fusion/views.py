@@ -65,24 +65,21 @@ def view_of(x: TensorView) -> InputView | None:
         if found is None or x.stride_order is not None:
             return None
         steps.append(found)
-        (source,) = x.definition.args
-        assert isinstance(source, TensorView)
-        x = source
+        (x,) = x.definition.tensors
     if datatypes.row_of("view", str(x), x.dtype).width_bits < 8:
         return None
     return InputView(x, tuple(reversed(steps)))
 
 
 def _step(expr: Expr) -> tuple[str, tuple[Any, ...]] | None:
-    options: dict[str, Any] = dict(expr.options)
     if expr.op == "permute":
-        return "permute", tuple(options["dims"])
+        return "permute", tuple(expr.option("dims"))
     if expr.op == "broadcast":
-        return "broadcast", tuple(options["is_broadcast_dim"])
-    if expr.op == "squeeze" and "squeeze_expanded" not in options:
-        return "squeeze", tuple(options["dims"])
+        return "broadcast", tuple(expr.option("is_broadcast_dim"))
+    if expr.op == "squeeze" and not expr.option("squeeze_expanded"):
+        return "squeeze", tuple(expr.option("dims"))
     if expr.op == "reshape":
-        extents = [_extent(size) for size in options["new_shape"]]
+        extents = [_extent(size) for size in expr.option("new_shape")]
         return None if None in extents else ("reshape", tuple(extents))
     return None
 
