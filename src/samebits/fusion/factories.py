@@ -89,7 +89,7 @@ def _iota(low: Lowering, expr: Expr) -> list[str]:
     computed = dtype if dtype.is_float else dtypes.int64
     scaled = low.b.apply("mul", low.b.cast(places, computed), low.operand(step, computed))
     made = low.b.apply("add", scaled, low.operand(start, computed))
-    return [made if computed is dtype else low.b.cast(made, dtype)]
+    return [low.b.as_dtype(made, dtype)]
 
 
 LOWERED = {"full": _full, "iota": _iota}

@@ -17,7 +17,6 @@ from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView
 from samebits.fusion.misfits import OperandAxis, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.dim import Size
-from samebits.operations.moves import Concat
 from samebits.operations.product import Options
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def _grouped_mm(low: Lowering, expr: Expr) -> list[str]:
         parts.append(low.b.expand(low.b.scalar(0.0, dtype), rest))
     else:
         axis = 0
-    return list(low.b.add("concat", parts, Concat(axis)))
+    return [low.b.concat(parts, axis)]
 
 
 def _product(low: Lowering, expr: Expr) -> Callable[[str, str, int, Size, Size], str]:
@@ -169,7 +168,7 @@ def _product(low: Lowering, expr: Expr) -> Callable[[str, str, int, Size, Size],
             own, due = low.b.facts[of_group].shape[axis], low.b.facts[operand].shape[axis]
             more[name] = of_group if own == due else _cut(low, of_group, axis, start, size)
         made = low.b.contract(left, right, Options(out_dtype=dtype), **more) if more else low.b.contract(left, right)
-        return made if low.b.facts[made].dtype is dtype else low.b.cast(made, dtype)
+        return low.b.as_dtype(made, dtype)
 
     return product
 

@@ -14,7 +14,7 @@ from samebits.fusion.graph import Expr, TensorAxis, TensorView
 from samebits.fusion.misfits import OperandAxis, agreed
 from samebits.kernels import composites
 from samebits.operations.dim import SymbolicShape
-from samebits.operations.moves import AxisGather, Concat, Range
+from samebits.operations.moves import Range
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -78,10 +78,10 @@ def in_groups(low: Lowering, scales: str, starts: TensorView, places: TensorView
     begins, at = (low.operand(x, dtypes.int64) for x in (starts, places))
     count, one = b.facts[at].shape[0], b.scalar(1, dtypes.int64)
     end = b.dims((rows,))
-    begins = b.add("concat", (begins, end), Concat(0))[0]
+    begins = b.concat((begins, end), 0)
 
     def taken(x: str, index: str) -> str:
-        return b.add("gather", (x, index), AxisGather(0))[0]
+        return b.gather(x, index, 0)
 
     row = b.add("range", (), Range(0, shape[0], 1))[0]
     before = b.apply("less_equal", b.reshape(at, (1, count)), b.reshape(row, (shape[0], 1)))
@@ -92,7 +92,7 @@ def in_groups(low: Lowering, scales: str, starts: TensorView, places: TensorView
     # Behind the scales stands a row of nothing, which the rest of the tiles takes.
     source = b.apply("where", is_there, source, b.reshape(end, ()))
     nothing = b.expand(b.scalar(tiles.nothing(dtype), dtype), (1, columns))
-    return tiles.in_tiles(low, taken(b.add("concat", (scales, nothing), Concat(0))[0], source), shape)
+    return tiles.in_tiles(low, taken(b.concat((scales, nothing), 0), source), shape)
 
 
 def _preprocess(low: Lowering, expr: Expr) -> list[str]:

@@ -11,7 +11,6 @@ from samebits.fusion.elementwise import matched
 from samebits.fusion.graph import Argument, Expr, Scalar, TensorAxis, TensorView
 from samebits.fusion.shaping import expand
 from samebits.kernels import composites
-from samebits.operations.moves import AxisGather
 from samebits.operations.picks import PickAlong
 
 if TYPE_CHECKING:
@@ -145,18 +144,18 @@ def _index_select(low: Lowering, expr: Expr) -> list[str]:
     places = low.operand(index, dtypes.int64)
     if not index.ndim:
         places = low.b.reshape(places, (1,))
-    return [low.b.add("gather", (low.value(x), places), AxisGather(expr.option("dim")))[0]]
+    return [low.b.gather(low.value(x), places, expr.option("dim"))]
 
 
 def _select(low: Lowering, expr: Expr) -> list[str]:
     x, index = expr.inputs
     place = low.operand(index, dtypes.int64)
-    return [low.b.add("gather", (low.value(x), place), AxisGather(expr.option("dim")))[0]]
+    return [low.b.gather(low.value(x), place, expr.option("dim"))]
 
 
 def _embedding(low: Lowering, expr: Expr) -> list[str]:
     index, table = expr.tensors
-    rows = low.b.add("gather", (low.value(table), low.operand(index, dtypes.int64)), AxisGather(0))[0]
+    rows = low.b.gather(low.value(table), low.operand(index, dtypes.int64), 0)
     limit = expr.option("max_norm")
     if limit is None:
         return [rows]
@@ -170,7 +169,7 @@ def _embedding(low: Lowering, expr: Expr) -> list[str]:
     norm = b.apply("pow", total, b.apply("reciprocal", power))
     scaled = b.apply("mul", x, b.apply("div", most, b.apply("add", norm, b.scalar(1e-7, wide))))
     made = b.apply("where", b.apply("greater", norm, most), scaled, x)
-    return [made if wide is dtype else b.cast(made, dtype)]
+    return [b.as_dtype(made, dtype)]
 
 
 def _gather(low: Lowering, expr: Expr) -> list[str]:

@@ -75,8 +75,7 @@ class Lowering:
             if known is not None:
                 number = promotion.number_as(known, x.dtype, datatypes.data_type_of(dtype))
                 return self.b.scalar(number, dtype)
-        name = self.value(x)
-        return name if self.b.facts[name].dtype is dtype else self.b.cast(name, dtype)
+        return self.b.as_dtype(self.value(x), dtype)
 
     def size(self, x: Scalar) -> Size:
         """An extent.

@@ -104,7 +104,7 @@ def _converted(low: Lowering, expr: Expr, name: str) -> str:
     """A product in the format of its operands."""
     (x, *_) = expr.args
     dtype = low.b.facts[low.value(x)].dtype
-    return name if low.b.facts[name].dtype is dtype else low.b.cast(name, dtype)
+    return low.b.as_dtype(name, dtype)
 
 
 def _linear(low: Lowering, expr: Expr) -> list[str]:

@@ -207,9 +207,7 @@ def _reduce(low: Lowering, expr: Expr) -> list[str]:
     name = low.value(expr.args[0])
     fact = low.b.facts[name]
     made = low.b.rows(composites.reduction(_OPS[expr.op], fact.dtype), name, axes=_negative(dims, fact.rank))[0]
-    if low.b.facts[made].dtype is not fact.dtype:
-        made = low.b.cast(made, fact.dtype)
-    return [_without(low, made, dims)]
+    return [_without(low, low.b.as_dtype(made, fact.dtype), dims)]
 
 
 def _negative(dims: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -258,7 +256,7 @@ def _scan(low: Lowering, expr: Expr) -> list[str]:
     name = low.value(expr.args[0])
     fact = low.b.facts[name]
     made = low.b.add("scan", (name,), Along(_SCANS[expr.op], expr.option("dim")))[0]
-    return [made if low.b.facts[made].dtype is fact.dtype else low.b.cast(made, fact.dtype)]
+    return [low.b.as_dtype(made, fact.dtype)]
 
 
 _SCANS: dict[str, ScanKind] = {"cumsum": "sum", "cumprod": "prod", "cummin": "min", "cummax": "max"}

@@ -15,7 +15,6 @@ from samebits.fusion.elementwise import define
 from samebits.fusion.graph import Argument, Expr, Scalar, TensorAxis, TensorView, Val, integer
 from samebits.operations import dim
 from samebits.operations.dim import Size
-from samebits.operations.moves import Concat
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -434,11 +433,11 @@ def _padded(low: Lowering, name: str, place: int, width: int, fill: str, *, befo
         counts = tuple(each + width if axis == place else each for axis, each in enumerate(own))
         return low.b.slice(name, starts, counts, (1,) * len(own))
     filled = low.b.expand(fill, (*own[:place], width, *own[place + 1 :]))
-    return low.b.add("concat", (filled, name) if before else (name, filled), Concat(place))[0]
+    return low.b.concat((filled, name) if before else (name, filled), place)
 
 
 def _cat(low: Lowering, expr: Expr) -> list[str]:
-    return [low.b.add("concat", [low.value(x) for x in expr.inputs], Concat(expr.option("dim")))[0]]
+    return [low.b.concat([low.value(x) for x in expr.inputs], expr.option("dim"))]
 
 
 def _stride_order(low: Lowering, expr: Expr) -> list[str]:

@@ -18,7 +18,6 @@ from samebits.fusion.graph import Fusion, Scalar, TensorView
 from samebits.fusion.misfits import OperandAxis
 from samebits.operations import dim
 from samebits.operations.dim import Size
-from samebits.operations.moves import Concat
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -68,8 +67,8 @@ def in_tiles(low: Lowering, name: str, shape: tuple[Size, ...]) -> str:
     (rows, columns), (all_rows, all_columns) = low.b.facts[name].shape, shape
     dtype = low.b.facts[name].dtype
     zero = low.b.scalar(nothing(dtype), dtype)
-    wide = low.b.add("concat", (name, low.b.expand(zero, (rows, all_columns - columns))), Concat(1))[0]
-    whole = low.b.add("concat", (wide, low.b.expand(zero, (all_rows - rows, all_columns))), Concat(0))[0]
+    wide = low.b.concat((name, low.b.expand(zero, (rows, all_columns - columns))), 1)
+    whole = low.b.concat((wide, low.b.expand(zero, (all_rows - rows, all_columns))), 0)
     down, across = dim.floor_divide(all_rows, DOWN), dim.floor_divide(all_columns, ACROSS)
     split = low.b.reshape(whole, (down, 4, 32, across, ACROSS))
     return low.b.reshape(low.b.transpose(split, (0, 3, 2, 1, 4)), shape)

@@ -17,7 +17,7 @@ from samebits.onnx.proto import DTYPES, ModelNode
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.fact import Fact
-from samebits.operations.moves import Concat, Range
+from samebits.operations.moves import Range
 from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
 
@@ -184,7 +184,7 @@ class NodeCall:
         shape = self.b.facts[x].shape
         before, behind = ([self.filled((*shape[:axis], n, *shape[axis + 1 :]), element)] if n else [] for n in around)
         parts = [*before, x, *behind]
-        return self.b.add("concat", parts, Concat(axis))[0] if len(parts) > 1 else x
+        return self.b.concat(parts, axis)
 
     def array(self, index: int) -> Array:
         """The elements of input `index`, which must be a constant."""

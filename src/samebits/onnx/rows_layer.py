@@ -13,7 +13,6 @@ from samebits.onnx.rows_move import indices_of, picked_along
 from samebits.onnx.rows_reduce import log_softmax, row_reduction
 from samebits.operations import dim
 from samebits.operations.dim import Size
-from samebits.operations.moves import AxisGather, Concat
 
 __all__ = ["ROWS"]
 
@@ -59,7 +58,7 @@ def _weights(call: NodeCall, targets: str, is_left_out: str | None) -> str | Non
     b, dtype = call.b, call.fact(0).dtype
     weights = None
     if call.optional(2) is not None:
-        weights = b.add("gather", (call[2], targets), AxisGather(0))[0]
+        weights = b.gather(call[2], targets, 0)
     if is_left_out is None:
         return weights
     return b.apply("where", is_left_out, b.scalar(0, dtype), b.scalar(1, dtype) if weights is None else weights)
@@ -87,7 +86,7 @@ def _rotary(call: NodeCall) -> Sequence[str]:
     made = _unpaired(call, real, imaginary)
     if turned < head:
         rest = b.slice(x, (0, 0, 0, turned), (*shape[:3], head - turned), (1,) * 4)
-        (made,) = b.add("concat", (made, rest), Concat(3))
+        made = b.concat((made, rest), 3)
     return (b.transpose(made, (0, 2, 1, 3)) if fact.rank == 4 else b.reshape(made, fact.shape),)
 
 
@@ -105,7 +104,7 @@ def _turn(call: NodeCall, index: int, pairs: int) -> str:
     """A cache of cosines or sines as [batch, sequence, 1, pairs]."""
     b, cache = call.b, call[index]
     if call.optional(3) is not None:
-        cache = b.add("gather", (cache, indices_of(call, 3)), AxisGather(0))[0]
+        cache = b.gather(cache, indices_of(call, 3), 0)
     shape: tuple[Size, ...] = b.facts[cache].shape
     if len(shape) != 3 or shape[2] != pairs:
         raise Unsupported(f"input {index} is {call.fact(index)}, must hold {pairs} numbers for each place")
@@ -125,10 +124,9 @@ def _unpaired(call: NodeCall, first: str, second: str) -> str:
     """Pairs as they lay before."""
     shape = call.b.facts[first].shape
     if not call.attributes["interleaved"]:
-        return call.b.add("concat", (first, second), Concat(3))[0]
+        return call.b.concat((first, second), 3)
     apart = [call.b.reshape(x, (*shape, 1)) for x in (first, second)]
-    (joined,) = call.b.add("concat", apart, Concat(4))
-    return call.b.reshape(joined, (*shape[:3], shape[3] * 2))
+    return call.b.reshape(call.b.concat(apart, 4), (*shape[:3], shape[3] * 2))
 
 
 _LOSS = (Attribute("ignore_index", None), Attribute("reduction", "mean", "string", ("none", "sum", "mean")))

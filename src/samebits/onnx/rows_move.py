@@ -14,7 +14,7 @@ from samebits import dtypes
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
-from samebits.operations.moves import AxisGather, Concat, GatherND, ScatterND
+from samebits.operations.moves import Concat, GatherND, ScatterND
 from samebits.operations.operation import Array
 
 __all__ = ["ROWS", "indices_of", "picked_along"]
@@ -112,7 +112,7 @@ def _divided(extent: Size, by: int, what: str) -> Size:
 
 def _gather(call: NodeCall) -> Sequence[str]:
     axis = call.axis()
-    return call.b.add("gather", (call[0], indices_of(call, 1)), AxisGather(axis))
+    return (call.b.gather(call[0], indices_of(call, 1), axis),)
 
 
 def indices_of(call: NodeCall, index: int) -> str:
@@ -145,7 +145,7 @@ def _places(call: NodeCall, shape: SymbolicShape, axis: int) -> str:
 def _joined(call: NodeCall, before: list[str], indices: str, after: Sequence[str] = ()) -> str:
     """Columns of indices beside each other."""
     columns = [*before, indices, *after]
-    return call.b.add("concat", columns, Concat(call.b.facts[indices].rank - 1))[0]
+    return call.b.concat(columns, call.b.facts[indices].rank - 1)
 
 
 def _gather_elements(call: NodeCall) -> Sequence[str]:
@@ -208,7 +208,7 @@ def _reverse(call: NodeCall) -> Sequence[str]:
     turned = b.apply("sub", b.apply("sub", limit, b.scalar(1, dtypes.int64)), own)
     picked = b.apply("where", b.apply("less", own, limit), turned, own)
     columns = [picked, others] if time == 0 else [others, picked]
-    indices = b.add("concat", columns, Concat(2))[0]
+    indices = b.concat(columns, 2)
     return b.add("gather_nd", (call[0], indices), GatherND())
 
 
@@ -245,7 +245,7 @@ def _padded(call: NodeCall, x: str, axis: int, around: tuple[int, int]) -> str:
         if not isinstance(extent, int) or not extent:
             raise Unsupported(f"axis {axis} has an extent of {extent}; only constants are padded there")
         places = np.pad(np.arange(extent), around, mode=call.attributes["mode"])
-        return call.b.add("gather", (x, call.b.constant(places)), AxisGather(axis))[0]
+        return call.b.gather(x, call.b.constant(places), axis)
     return call.padded(x, axis, around, _pad_value(call))
 
 

@@ -17,7 +17,6 @@ from samebits.kernels import composites
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
-from samebits.operations.moves import Concat
 from samebits.program.builder import ProgramBuilder
 
 __all__ = ["ROWS"]
@@ -160,13 +159,9 @@ def _layer(call: NodeCall) -> Sequence[str]:
     steps, batch = b.facts[x].shape[:2]
     each = [b.reshape(b.transpose(y, (1, 0, 2)), (batch, steps, 1, hidden)) if is_batch_first
             else b.reshape(y, (steps, 1, batch, hidden)) for y in outputs]  # fmt: skip
-    last = [_beside(b, [b.reshape(h, (batch, 1, hidden) if is_batch_first else (1, batch, hidden)) for h in found],
+    last = [b.concat([b.reshape(h, (batch, 1, hidden) if is_batch_first else (1, batch, hidden)) for h in found],
                     along - 1) for found in zip(*states, strict=True)]  # fmt: skip
-    return (_beside(b, each, along), *last)
-
-
-def _beside(b: ProgramBuilder, values: Sequence[str], axis: int) -> str:
-    return b.add("concat", values, Concat(axis))[0] if len(values) > 1 else values[0]
+    return (b.concat(each, along), *last)
 
 
 def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int, NodeCall]:
@@ -287,7 +282,7 @@ def _run(
             output = b.apply("where", is_there, output, zero)
         made[at], states = output, after
     each = [b.reshape(made[at], (1, *b.facts[made[at]].shape)) for at in numbers]
-    return _beside(b, each, 0), states
+    return b.concat(each, 0), states
 
 
 _COMMON = (

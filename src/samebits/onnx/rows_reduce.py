@@ -15,7 +15,6 @@ from samebits.kernels.expression import Chain, Expression
 from samebits.onnx.row import LATEST, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
-from samebits.operations.moves import Concat
 
 if TYPE_CHECKING:
     from samebits.kernels.scan import ScanKind
@@ -175,7 +174,7 @@ def _without_itself(call: NodeCall, made: str, axis: int, first: int) -> str:
     others = shape[axis] - count
     one, rest = (tuple([size if i == axis else n for i, n in enumerate(shape)]) for size in (count, others))
     before = b.slice(made, (0,) * len(shape), rest, (1,) * len(shape))
-    return b.add("concat", (b.expand(b.scalar(first, dtype), one), before), Concat(axis))[0]
+    return b.concat((b.expand(b.scalar(first, dtype), one), before), axis)
 
 
 def _hardmax(call: NodeCall) -> Sequence[str]:

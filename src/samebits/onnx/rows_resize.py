@@ -17,7 +17,6 @@ from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations.dim import Size
-from samebits.operations.moves import AxisGather
 from samebits.operations.operation import Array
 
 __all__ = ["ROWS"]
@@ -53,7 +52,7 @@ def _resize(call: NodeCall) -> Sequence[str]:
         for axis in axes:
             rounded = _NEAREST[given["nearest_mode"] or ("ceil" if axis.scale < 1 else "floor")]
             places = np.clip(rounded(positions(axis)), 0, axis.extent - 1).astype(np.int64)
-            x = call.b.add("gather", (x, call.b.constant(places)), AxisGather(axis.at))[0]
+            x = call.b.gather(x, call.b.constant(places), axis.at)
         return (x if axes else call.b.apply("copy", x),)
     if not dtype.is_float:
         raise Unsupported(f"input 0 is {dtype.name}, must be floats where mode is {given['mode']!r}")
@@ -199,7 +198,7 @@ def _weighed(call: NodeCall, x: str, axis: _ResizedAxis, places: Array, weights:
     for at, weight in zip(places, weights, strict=True):
         if weight.size and not weight.any():
             continue  # no output takes it
-        part = b.add("gather", (x, b.constant(at)), AxisGather(axis.at))[0]
+        part = b.gather(x, b.constant(at), axis.at)
         by = b.constant(weight.astype(dtype.numpy).reshape(behind))
         total = b.apply("fma", part, by, total) if total else b.apply("mul", part, by)
     return total

@@ -14,7 +14,6 @@ import numpy as np
 
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
-from samebits.operations.moves import Concat
 
 __all__ = ["ROWS"]
 
@@ -151,7 +150,7 @@ def _part(call: NodeCall, x: str, axes: Sequence[_SpreadAxis], remainders: Seque
         starts = [first + pad for (_, first), pad in zip(places, before, strict=True)]
         value = b.slice(x, (0, 0, *starts), (outer, channels, *counts), (1,) * (len(axes) + 2))
         values.append(b.reshape(value, (outer, channels, 1, math.prod(counts))))
-    whole = b.add("concat", values, Concat(2))[0] if taps > 1 else values[0]
+    whole = b.concat(values, 2)
     right = b.reshape(whole, (outer, groups, channels // groups * taps, math.prod(counts)))
     kept = tuple(map(len, found))
     steps = tuple(places[1][0] - places[0][0] if places[1:] else 1 for places in found)
@@ -170,7 +169,7 @@ def _interleaved(call: NodeCall, parts: list[str], axes: Sequence[_SpreadAxis]) 
         stride = axes[at].stride
         if stride > 1:
             groups = [parts[i : i + stride] for i in range(0, len(parts), stride)]
-            parts = [b.add("concat", group, Concat(2 * at + 3))[0] for group in groups]
+            parts = [b.concat(group, 2 * at + 3) for group in groups]
     return b.reshape(parts[0], (outer, filters, *(axis.count * axis.stride for axis in axes)))
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
-from samebits.operations.moves import Concat
 from samebits.operations.operation import Array
 
 __all__ = ["ROWS"]
@@ -189,7 +188,7 @@ def _convolution(call: NodeCall) -> Sequence[str]:
     count, area = math.prod(kernel), math.prod(window.out)
     values = _slices(call, call[0], window, np.zeros(1, x.dtype.numpy))
     flat = [b.reshape(value, (x.shape[0], channels, 1, area)) for value in values]
-    whole = b.add("concat", flat, Concat(2))[0] if len(flat) > 1 else flat[0]
+    whole = b.concat(flat, 2)
     right = b.reshape(whole, (x.shape[0], groups, depth * count, area))
     left = b.reshape(call[1], (groups, filters // groups, depth * count))
     made = b.reshape(b.contract(left, right), (x.shape[0], filters, *window.out))

@@ -21,7 +21,7 @@ from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact, check_extents, dense
 from samebits.operations.matmul import MatrixProduct
-from samebits.operations.moves import Dims
+from samebits.operations.moves import AxisGather, Concat, Dims
 from samebits.operations.operation import Array
 from samebits.operations.product import PLAIN, Options
 from samebits.operations.rows import RowWise
@@ -161,6 +161,10 @@ class ProgramBuilder:
         operands = (x, seed) if attributes.placed.is_drawn and seed is not None else (x,)
         return self.add(attributes.operation, operands, attributes)[0]
 
+    def as_dtype(self, x: str, to: DType) -> str:
+        """x in a format; x itself if it has that format."""
+        return x if self.facts[x].dtype is to else self.cast(x, to)
+
     def map(self, expression: Expression, *inputs: str) -> tuple[str, ...]:
         """An expression per element."""
         return self.add("map", inputs, Map(expression))
@@ -173,6 +177,14 @@ class ProgramBuilder:
         """The product of two values of rank 2 or more, and of others by the names that `matmul` has for them."""
         attributes = MatrixProduct(names=("a", "b", *given), options=options)
         return self.add("contract", (a, b, *given.values()), attributes)[0]
+
+    def concat(self, values: Sequence[str], axis: int) -> str:
+        """Values one after the other along an axis, counted from the front; one alone is itself."""
+        return values[0] if len(values) == 1 else self.add("concat", values, Concat(axis))[0]
+
+    def gather(self, x: str, indices: str, axis: int) -> str:
+        """The places of an axis, counted from the front, that int64 indices name, in the stead of it."""
+        return self.add("gather", (x, indices), AxisGather(axis))[0]
 
     def reshape(self, x: str, shape: SymbolicShape) -> str:
         """x under another shape; x itself if it has that shape."""
