@@ -29,7 +29,7 @@ class Description:
         shape: Extents in elements, -1 where they are open.
         contiguity: For each axis from the slowest on, whether it lies beside the next; None of a broadcast axis.
         dtype: The format of single elements.
-        stride_order: For each axis how many are faster; empty for row-major.
+        stride_order: For each axis how many are faster.
         is_cpu: Whether it was said to be a scalar on the host.
     """
 
@@ -166,12 +166,12 @@ def _checked(
     if is_cpu and shape:
         expected, remedy = "without axes", "leave is_cpu out"
         raise FusionError("define_tensor", "shape", "with is_cpu=True", shape, expected, remedy)
-    order = _order(stride_order, len(shape))
-    fast, was_single = order.index(0) if order else len(shape) - 1, False
+    order, was_single = _order(stride_order, len(shape)), False
     if dtype is DataType.Float4_e2m1fn_x2:
         if not shape:
             expected, remedy = "at least one axis", "define it as DataType.Float4_e2m1fn"
             raise FusionError("define_tensor", "shape", f"of {dtype}", [], expected, remedy)
+        fast = order.index(0)
         was_single = shape[fast] == 1
         if shape[fast] > 0:
             shape[fast] *= 2
@@ -180,9 +180,9 @@ def _checked(
     dtype = DataType.Int if dtype is DataType.Index else dtype
     if contiguity is None or isinstance(contiguity, bool):
         flags: list[bool | None] = [bool(contiguity)] * len(shape)
-        for axis, size in enumerate(shape):
+        for faster, size in zip(order, shape, strict=True):
             if size == 1:
-                flags[len(shape) - 1 - order[axis] if order else axis] = None
+                flags[-1 - faster] = None
     else:
         flags = _flags(contiguity)
     if len(flags) != len(shape):
@@ -190,11 +190,11 @@ def _checked(
         raise FusionError("define_tensor", "contiguity", "count", len(flags), expected, "give all of them")
     if was_single:
         flags[-1] = True  # a byte has two elements, which are no broadcast axis
-    for axis, size in enumerate(shape):
-        place = len(shape) - 1 - order[axis] if order else axis
-        if size == 1 and flags[place] is not None:
+    for axis, (faster, size) in enumerate(zip(order, shape, strict=True)):
+        if size == 1 and flags[-1 - faster] is not None:
             expected, remedy = f"None, as axis {axis} has extent 1", "write None for broadcast axes"
-            raise FusionError("define_tensor", f"contiguity {place}", "", flags[place], expected, remedy)
+            what = f"contiguity {len(shape) - 1 - faster}"
+            raise FusionError("define_tensor", what, "", flags[-1 - faster], expected, remedy)
     return Description(tuple(shape), tuple(flags), dtype, tuple(order), is_cpu)
 
 
@@ -224,9 +224,9 @@ def _flags(given: object) -> list[bool | None]:
 
 
 def _order(given: list[int], rank: int) -> list[int]:
-    """A stride order with numbers from 0 on; row-major is empty."""
+    """A stride order with numbers from 0 on; that of row-major where none is given."""
     if not given:
-        return []
+        return [*range(rank)][::-1]
     if len(given) != rank:
         expected = f"0 or {rank}, one for each extent"
         raise FusionError("define_tensor", "stride_order", "count", len(given), expected, "give all of them")
@@ -242,16 +242,12 @@ def _order(given: list[int], rank: int) -> list[int]:
 
 def add_tensor(fusion: Fusion, given: Description) -> TensorView:
     """The tensor of a description, as an input of a fusion."""
-    rank, order = len(given.shape), given.stride_order
-    axes = []
-    for axis, size in enumerate(given.shape):
-        place = rank - 1 - order[axis] if order else axis
+    axes, order = [], given.stride_order
+    for faster, size in zip(order, given.shape, strict=True):
         length = fusion.open_size() if size == -1 else fusion.constant(size)
-        is_expanded = given.contiguity[place] is None and size != 1
+        is_expanded = given.contiguity[-1 - faster] is None and size != 1
         axes.append(fusion.new_axis(fusion.constant(1), expanded=length) if is_expanded else fusion.new_axis(length))
-    shown = order if order != tuple(range(rank - 1, -1, -1)) else ()
-    made = TensorView(
-        fusion, given.dtype, axes, contiguity=given.contiguity, stride_order=shown or None, is_cpu=given.is_cpu
-    )
+    shown = order if order != tuple(_order([], len(order))) else None
+    made = TensorView(fusion, given.dtype, axes, contiguity=given.contiguity, stride_order=shown, is_cpu=given.is_cpu)
     fusion.inputs.append(made)
     return made
