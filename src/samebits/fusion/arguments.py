@@ -26,10 +26,11 @@ def check_listed(given: object) -> None:
         raise FusionTypeError("execute", "inputs", "", type(given).__name__, expected, remedy)
 
 
-def taken(inputs: Sequence[Val], given: Sequence[Any], written: Collection[Val]) -> list[Any]:
+def taken(inputs: Sequence[Val], given: Sequence[Any], written: Collection[int]) -> list[Any]:
     """One value for each input, vectors taken apart: arrays without gradients, numbers of the kind of their format.
 
-    Args:    inputs: the definition's.   given: a run's.   written: the inputs that are, which must have no gradients.
+    Args:    inputs: the definition's.   given: a run's.   written: the places of those that are, which must have no
+             gradients.
     Raises:  FusionError unless there are as many as inputs, tensors and numbers where they were defined.
     """
     check_listed(given)
@@ -45,7 +46,7 @@ def taken(inputs: Sequence[Val], given: Sequence[Any], written: Collection[Val])
     return [_value(place, x, value, written) for place, (x, value) in enumerate(zip(inputs, found, strict=True))]
 
 
-def _value(place: int, x: Val, value: Any, written: Collection[Val]) -> Any:
+def _value(place: int, x: Val, value: Any, written: Collection[int]) -> Any:
     name = f"Expected input {place}, {x},"
     if isinstance(x, TensorView):
         if not _is_array(value):
@@ -54,7 +55,7 @@ def _value(place: int, x: Val, value: Any, written: Collection[Val]) -> Any:
             raise _wrong(place, "a tensor", actual, "pass a tensor", words)
         if not _has_shape(value):
             return _tensor(place, value)
-        return value.detach() if getattr(value, "requires_grad", False) and x not in written else value
+        return value.detach() if getattr(value, "requires_grad", False) and place not in written else value
     if _is_array(value):
         tensor = _tensor(place, value)
         actual = f"{_name(tensor)} tensor of rank {tensor.ndim}"

@@ -214,10 +214,7 @@ class FusionDefinition:
         """
         if save_repro_inputs:
             self._last = [scripts.described(x) for x in inputs]
-        fec = self.fec
-        if fec is None:
-            fec = self.fec = SHARED.cache_compile(self._defined())
-        return fec.execute(inputs)
+        return (self.fec or self._executor()).execute(inputs)
 
     def manual_execute(self, inputs: Sequence[Any], heuristic_params: object = None) -> list[Any]:
         """As `execute`: there is nothing to schedule."""

@@ -44,8 +44,9 @@ class FusionExecutorCache:
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion
         self._inputs = list(fusion.inputs)
-        self._size_scalars = size_scalars(fusion)
-        self._places = frozenset(i for i, x in enumerate(self._inputs) if x in self._size_scalars)
+        self._tensors = [(place, x) for place, x in enumerate(self._inputs) if isinstance(x, TensorView)]
+        self._numbers = [(place, x) for place, x in enumerate(self._inputs) if isinstance(x, Scalar)]
+        self._places = frozenset(map(self._inputs.index, size_scalars(fusion)))
         self._by_extents = False
         self._draws = has_fresh(fusion)
         self._has_groups = groups.has_groups(fusion)
@@ -57,7 +58,7 @@ class FusionExecutorCache:
         for output in fusion.outputs:
             if output.alias is not None:
                 self._aliases.setdefault(output.tensor, []).append(output.alias)
-        self._written = frozenset(alias for aliases in self._aliases.values() for alias in aliases)
+        self._written = sorted({self._inputs.index(x) for aliases in self._aliases.values() for x in aliases})
         self._made = distinct(fusion)
         self._views: dict[TensorView, InputView] = {}
         for output in fusion.outputs:
@@ -68,7 +69,6 @@ class FusionExecutorCache:
             for x in self._made
             if x.stride_order is not None
         }
-
         self._writes = [
             (self._made.index(x), self._inputs.index(alias)) for x in self._aliases for alias in self._aliases[x]
         ]
@@ -223,8 +223,8 @@ class FusionExecutorCache:
 
     def visible(self, arrays: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Of one array for each tensor that is computed, those that a run gives back, and its views of the inputs."""
-        pairs = zip(self._inputs, self._given(inputs), strict=True)
-        given = {x: Tensor.from_any(value).numpy(copy=True) for x, value in pairs if isinstance(x, TensorView)}
+        values = self._given(inputs)
+        given = {x: Tensor.from_any(values[place]).numpy(copy=True) for place, x in self._tensors}
         found = dict(zip(self._made, arrays, strict=True)) | {x: view.of(given) for x, view in self._views.items()}
         return [found[x.tensor] for x in self._fusion.outputs if x.alias is None]
 
@@ -233,21 +233,18 @@ class FusionExecutorCache:
         return arguments.taken(self._inputs, given, self._written)
 
     def _check_written(self, given: Sequence[Any]) -> None:
-        if self._written:
-            for place, (x, value) in enumerate(zip(self._inputs, given, strict=True)):
-                if x in self._written:
-                    arguments.check_written(place, value)
-                    note_written(value)
+        for place in self._written:
+            arguments.check_written(place, given[place])
+            note_written(given[place])
 
     def _kind(self, given: Sequence[Any]) -> ArrayKind:
-        for x, value in zip(self._inputs, given, strict=True):
-            if isinstance(x, TensorView):
-                return kind_of(value)
+        if self._tensors:
+            return kind_of(given[self._tensors[0][0]])
         return "torch" if "torch" in sys.modules else "numpy"
 
     def _facts(self, given: Sequence[Any]) -> Any:
         """What is_compiled asks: extents and formats of tensors, and the scalars that decide sizes."""
-        arrays = [value for x, value in zip(self._inputs, given, strict=True) if isinstance(x, TensorView)]
+        arrays = [given[place] for place, _ in self._tensors]
         return tuple([(tuple(x.shape), getattr(x, "dtype", None)) for x in arrays]), self._sizes(given)
 
     def _sizes(self, given: Sequence[Any]) -> Hashable:
@@ -281,12 +278,10 @@ class FusionExecutorCache:
 
     def _values(self, given: Sequence[Any], seed: int | None) -> dict[str, Any]:
         """Inputs by name, tensors first, as the program takes them."""
-        values = {
-            f"T{x.name}": value for x, value in zip(self._inputs, given, strict=True) if isinstance(x, TensorView)
-        }
-        for x, value in zip(self._inputs, given, strict=True):
-            if isinstance(x, Scalar) and x not in self._size_scalars:
-                values[f"S{x.name}"] = promotion.element("execute", value, x.dtype)
+        values = {f"T{x.name}": given[place] for place, x in self._tensors}
+        for place, x in self._numbers:
+            if place not in self._places:
+                values[f"S{x.name}"] = promotion.element("execute", given[place], x.dtype)
         if self._draws:
             values[SEED] = np.asarray(seed, np.uint64)
         if self._has_groups:
@@ -295,11 +290,7 @@ class FusionExecutorCache:
 
     def _program(self, given: Sequence[Any]) -> Program:
         """The program for these values of scalars, and for these extents where symbols do not serve."""
-        known: dict[Scalar, Number] = {
-            x: value
-            for x, value in zip(self._inputs, given, strict=True)
-            if isinstance(x, Scalar) and x in self._size_scalars
-        } | self._counts(given)
+        known = {x: given[place] for place, x in self._numbers if place in self._places} | self._counts(given)
         try:
             return lowered(self._fusion, known, self._extents(given) if self._by_extents else {})
         except UnknownSize:
@@ -309,10 +300,9 @@ class FusionExecutorCache:
     def _extents(self, given: Sequence[Any]) -> dict[Scalar, int]:
         """The number that each open extent has."""
         found: dict[Scalar, int] = {}
-        for x, value in zip(self._inputs, given, strict=True):
-            if isinstance(x, TensorView):
-                for axis, extent in zip(x.axes, Tensor.from_any(value).shape, strict=True):
-                    found[self._fusion.root(axis.length)] = extent
+        for place, x in self._tensors:
+            for axis, extent in zip(x.axes, Tensor.from_any(given[place]).shape, strict=True):
+                found[self._fusion.root(axis.length)] = extent
         return found
 
     # -- outputs ---------------------------------------------------------------------------------------------------
@@ -328,8 +318,8 @@ class FusionExecutorCache:
         """Whether a run is of arrays alone, but for what sizes depend on, and makes one new array of whole bytes."""
         if self._draws or self._has_groups or self._aliases or self._returned != [(False, 0)]:
             return False
-        arrays = all(isinstance(x, TensorView) or place in self._places for place, x in enumerate(self._inputs))
-        return arrays and datatypes.is_whole_bytes(self._made[0].dtype)
+        are_arrays = len(self._numbers) == len(self._places)
+        return are_arrays and datatypes.is_whole_bytes(self._made[0].dtype)
 
     def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         kind = self._kind(given)

@@ -12,6 +12,7 @@ from samebits.errors import FusionError
 from samebits.kernels.plan import Plan
 from samebits.program.cuts import cuts
 from samebits.program.graph import Program
+from samebits.runtime.cpu import plan_text
 
 __all__ = ["Ran", "assembly", "ir", "plan_texts", "scheduled"]
 
@@ -21,7 +22,7 @@ Ran = Sequence[tuple[str, Plan]]
 
 def plan_texts(ran: Ran) -> list[str]:
     """The plan of each kernel, under the values that it makes."""
-    return [f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}" for origin, plan in ran]
+    return [plan_text(origin, plan) for origin, plan in ran]
 
 
 def scheduled(program: Program) -> str:

@@ -36,7 +36,7 @@ from samebits.runtime.recent import keep
 from samebits.runtime.specialised import Specialised, rebound, record
 from samebits.tensor import Tensor
 
-__all__ = ["Session", "Traced", "load", "prepare"]
+__all__ = ["Session", "Traced", "load", "plan_text", "prepare"]
 
 # Shapes that a session remembers, and ways of lowering them.
 _CACHE = 64
@@ -185,8 +185,10 @@ class Session:
         Raises:  as `run`.
         """
         values = self._values(given)
-        specialised = self._bound(values, Packed(_packed(self._order, values)), reuse=False)
-        found = specialised.trace(values)
+        symbols, strides = self._lies(values)
+        packed = Packed(_packed(self._order, values))
+        _, lowered = self._recorded(symbols, strides, packed, reuse=False, runs=True)
+        found = Specialised(lowered, self.threads).trace(values)
         producers = self.program.producers
         return {name: Traced(self.program.facts[name], array, producers[name].label) for name, array in found.items()}
 
@@ -210,7 +212,7 @@ class Session:
         """
         lowered = self._dense("plans", bindings)
         for origin, (plan, _) in zip(lowered.origins, lowered.calls, strict=True):
-            yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
+            yield plan_text(origin, plan)
 
     def shared_steps(self, bindings: Mapping[str, int]) -> int:
         """How many steps of a run are shared by several threads when the symbols have these values.
@@ -261,20 +263,19 @@ class Session:
             except KeyError:  # another thread let it go meanwhile
                 pass
             return found
-        found = self._bound(values, packed, reuse=True)
+        found = self._bound(values, packed)
         keep(self._cache, key, found, _CACHE)
         return found
 
-    def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
+    def _bound(self, values: list[Value], packed: Packed) -> Specialised:
+        """The program for these inputs, new."""
         symbols, strides = self._lies(values)
-        if reuse:
-            lowered = self._lowered(symbols, strides, packed, texts=False)
-            blueprint = self._blueprints[0]
-            made = Specialised(lowered, self.threads)
-            if self.isa.compiled:
-                self._ahead.met(blueprint, symbols)
-            return made
-        return Specialised(self._recorded(symbols, strides, packed, reuse, runs=True)[1], self.threads)
+        lowered = self._lowered(symbols, strides, packed, texts=False)
+        blueprint = self._blueprints[0]
+        made = Specialised(lowered, self.threads)
+        if self.isa.compiled:
+            self._ahead.met(blueprint, symbols)
+        return made
 
     def _lies(self, values: list[Value]) -> tuple[_Symbols, _Strides]:
         """The sizes of inputs, and how they lie."""
@@ -306,6 +307,11 @@ class Session:
         lowered = rebound(blueprint, symbols, strides)
         assert lowered is not None  # what was recorded compares as it did
         return blueprint, lowered
+
+
+def plan_text(origin: str, plan: Plan) -> str:
+    """A kernel's plan, under the nodes of the model that it stands for."""
+    return "\n  ".join([origin, *str(plan).split("\n")])
 
 
 def _packed(names: Sequence[str], values: Sequence[Value]) -> frozenset[str]:
