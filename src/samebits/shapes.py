@@ -5,6 +5,7 @@ takes the name of the public call and of the argument, for its message.
 """
 
 import math
+import numbers
 import operator
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -23,7 +24,9 @@ __all__ = [
     "check_index",
     "check_integers",
     "check_permutation",
+    "check_seed",
     "check_type",
+    "check_word",
     "is_integer",
 ]
 
@@ -99,6 +102,24 @@ def check_flag(call: str, name: str, value: object) -> bool:
     if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too, and is not imported
         return bool(value)
     raise OptionError(call, name, "", shown(value), "True or False", "pass one of the two")
+
+
+def check_word(call: str, name: str, value: object, bits: int = 64, *, meant: str = "") -> int:
+    """value, an integer of Python or a scalar of NumPy and no array, as one of so many bits without a sign; `meant`:
+    what else messages say of it."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) < 1 << bits:
+        return int(value)
+    raise OptionError(call, name, "", shown(value), f"an integer in [0, 2**{bits}){meant}", f"pass {name}=0")
+
+
+def check_seed(call: str, seed: object, is_drawn: bool) -> int | None:
+    """The seed of stochastic rounding; None where nothing is drawn, and none may be given."""
+    if is_drawn:
+        return check_word(call, "seed", seed, meant=", which stochastic rounding draws from")
+    if seed is not None:
+        remedy = "pass rounding='stochastic', or leave seed away"
+        raise OptionError(call, "seed", "", shown(seed), "left out where nothing is drawn", remedy)
+    return None
 
 
 def check_type(call: str, name: str, value: object, due: type, remedy: str) -> None:

@@ -24,7 +24,7 @@ from samebits.codegen.vocabulary import Builder, Condition, Index, KernelSpec, P
 from samebits.dtypes import DType, int64
 from samebits.frozen import dataclass
 from samebits.kernels import convert
-from samebits.kernels.plan import SMALL, Operand, Plan, Step, in_lines
+from samebits.kernels.plan import Operand, Plan, Step, in_lines, sized
 
 __all__ = ["IndexSums", "plan", "reference"]
 
@@ -136,7 +136,7 @@ def plan(s: IndexSums, isa: Isa, threads: int = 1) -> Plan:
     return Plan(
         what=f"sums of {s.rows} rows of {s.columns} {s.dtype.name} by index into {s.places} places",
         isa=isa,
-        threads=threads if work >= SMALL["elements"] else 1,
+        threads=sized(threads, work),
         steps=tuple(steps),
         operands=("x", "ids", "out"),
         workspace_bytes=starts[-1],

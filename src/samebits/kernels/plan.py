@@ -18,6 +18,11 @@ SMALL = {"elements": 1 << 16, "products": 1 << 20}
 SMALL_AWAKE = {"elements": 1 << 13, "products": 1 << 17}
 
 
+def sized(threads: int, work: int, unit: str = "elements") -> int:
+    """How many of the threads share this much work: one where a second would cost more than it gives."""
+    return threads if work >= SMALL[unit] else 1
+
+
 def in_lines(size_bytes: int) -> int:
     """size_bytes rounded up to whole cache lines."""
     return -(-size_bytes // LINE_BYTES) * LINE_BYTES

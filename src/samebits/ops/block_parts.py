@@ -61,16 +61,21 @@ def check_axis(call: str, axis: object, shape: Shape) -> int:
     raise LayoutError(call, "axis", "", shown(axis), expected, "transpose the array first")
 
 
-def check_parts(row: BlockFormat, parts: Mapping[str, Tensor | None], axis: int) -> None:
-    """Raise unless every part has the dtype and shape that the format gives it."""
-    elements = parts["elements"]
-    assert elements is not None
-    due = {
+def part_dtypes(row: BlockFormat) -> dict[str, DType | None]:
+    """The dtype of each part by its name; None where the format has no such part."""
+    return {
         "elements": row.element,
         "scales": row.scale,
         "global_scale": row.global_scale,
         "zero_points": row.zero_point,
     }
+
+
+def check_parts(row: BlockFormat, parts: Mapping[str, Tensor | None], axis: int) -> None:
+    """Raise unless every part has the dtype and shape that the format gives it."""
+    elements = parts["elements"]
+    assert elements is not None
+    due = part_dtypes(row)
     for name, part in parts.items():
         if part is not None and part.dtype is not due[name]:
             expected = f"{due[name]} for {row}"

@@ -14,7 +14,7 @@ import numpy as np
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels.plan import SMALL
+from samebits.kernels.plan import sized
 from samebits.kernels.quantize import blocks, plan, values_plan
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
@@ -52,7 +52,7 @@ def quantised(
     steps = (lines.shape, lines.layout.strides)
     line = line or (whole is not None and whole.ndim > 0)
     order = None if seed is None else _order(x.shape, axis)
-    facts = row, way, x.dtype, steps, isa, _shared(x.size, threads), whole is not None, line, order
+    facts = row, way, x.dtype, steps, isa, sized(threads, x.size), whole is not None, line, order
     prepared = _quantising(*facts)
     if prepared is None:
         return None
@@ -104,7 +104,7 @@ def values(
     lying["out"] = _along(out, axis)
     shape = lying["elements"].shape
     strides = tuple((name, _strides(name, part, len(shape))) for name, part in lying.items())
-    prepared = _dequantising(row, shape, strides, out.dtype, isa, _shared(out.size, threads), divides)
+    prepared = _dequantising(row, shape, strides, out.dtype, isa, sized(threads, out.size), divides)
     if prepared is None:
         return False
     prepared.run([_address(part) for part in lying.values()])
@@ -147,10 +147,6 @@ def _dequantising(
     except PlanError:
         return None
     return Prepared(values_plan.plan(row, shape, strides, dtype, isa, threads, divides=divides))
-
-
-def _shared(size: int, threads: int) -> int:
-    return threads if size >= SMALL["elements"] else 1
 
 
 def _order(shape: Shape, axis: int) -> Shape:

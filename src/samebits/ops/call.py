@@ -27,7 +27,7 @@ from samebits.errors import (
     ShapeError,
     shown,
 )
-from samebits.kernels.plan import SMALL
+from samebits.kernels.plan import sized
 from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
 from samebits.layout import Shape
 from samebits.memory import CPU
@@ -160,7 +160,7 @@ class Call:
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""
-        return self.threads if work >= SMALL[unit] else 1
+        return sized(self.threads, work, unit)
 
     def run(self, prepared: Prepared, *operands: CallOperand) -> None:
         """Run a plan on operands in its order."""

@@ -20,6 +20,7 @@ from samebits.ops.elementwise import accepted, taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand
+from samebits.shapes import check_seed
 
 __all__ = ["cast"]
 
@@ -73,10 +74,9 @@ def _converted(
 ) -> CallOperand:
     """x by a conversion, or copied where there is none."""
     drawn = conversion is not None and conversion.rounding == "stochastic"
-    operands = [x]
-    if seed is not None or drawn:
-        word = _seed(drawn, seed)
-        operands += [call.constant(word)] * (to.kind != "bool")
+    word, operands = check_seed("cast", seed, drawn), [x]
+    if word is not None and to.kind != "bool":
+        operands.append(call.constant(np.asarray(word, np.uint64)))
     if conversion is None:
         (made,) = launch(call, "map", Map(single("copy", to)), operands, out)
         return made
@@ -145,17 +145,3 @@ def _named(name: object, source: DType, to: DType, beside: list[str]) -> Convers
         actual, expected = f"{source.name} to {to.name}", f"a pair that it converts, to one of {targets}"
         raise DTypeError("cast", f"preset {name!r}", "conversion", actual, expected, "leave preset= away")
     return conversion
-
-
-def _seed(drawn: bool, seed: object) -> Any:
-    """The seed as an array of uint64.
-
-    Raises:  OptionError if it is missing or not needed, or is no such number.
-    """
-    if not drawn:
-        remedy = "pass rounding='stochastic', or leave seed away"
-        raise OptionError("cast", "seed", "", shown(seed), "left out where nothing is drawn", remedy)
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= int(seed) < 1 << 64:
-        return np.asarray(int(seed), np.uint64)
-    expected = "an integer in [0, 2**64), which stochastic rounding draws from"
-    raise OptionError("cast", "seed", "", shown(seed), expected, "pass seed=0")

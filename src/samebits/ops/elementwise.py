@@ -70,6 +70,17 @@ def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> CallOper
     return call.operand(name, x, *formats, meant=meant)
 
 
+def summed(call: Call, x: Any) -> CallOperand:
+    """x as an operand of what sums or multiplies elements.
+
+    Raises:  as `Call.operand`.
+    """
+    return call.operand("x", x, *_SUMMED, meant="any dtype with a zero")
+
+
+_SUMMED = tuple(row for row in dtypes.ROWS if row.has_zero)
+
+
 @functools.cache
 def accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
     """For each argument of a row of `functions.ROWS` the dtypes that it may have, and how messages call them; nothing

@@ -13,7 +13,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels import elementwise, gradients
 from samebits.kernels.expression import Expression
-from samebits.kernels.plan import SMALL, Plan
+from samebits.kernels.plan import Plan, sized
 from samebits.kernels.walk import AxisSteps
 from samebits.native.table import Table
 from samebits.operations.elementwise import Map
@@ -45,7 +45,7 @@ def joined(steps: tuple[tuple[str, int], ...], isa: Isa, threads: int) -> Table:
     plans, slots = [], 0
     for name, count in steps:
         _, numbers, written = STEPS[name]
-        plan = _joined_plan(name, count, isa, threads if count >= SMALL["elements"] else 1)
+        plan = _joined_plan(name, count, isa, sized(threads, count))
         place = slots + len(written) + 1
         where: list[int | tuple[int, int]] = [*range(slots, place), *[(place, 4 * i) for i in range(numbers)]]
         plans.append((plan, [*where, *[slots + k for k in written]]))

@@ -15,7 +15,7 @@ from samebits.kernels.quantize.formats import BlockFormat
 from samebits.ops import block_parts, block_run, block_values
 from samebits.ops.call import Call, as_tensor
 from samebits.ops.quantized import Quantized
-from samebits.shapes import check_type
+from samebits.shapes import check_seed, check_type
 from samebits.tensor import Tensor
 
 __all__ = ["dequantize", "quantize"]
@@ -125,18 +125,12 @@ def _seed(row: BlockFormat, way: Dialect, rounding: object, seed: object) -> int
         expected = "nearest_even or stochastic"
         raise OptionError("quantize", "rounding", "", shown(rounding), expected, "leave it out for the nearest")
     if rounding == "nearest_even":
-        if seed is not None:
-            remedy = "pass rounding='stochastic', or leave seed away"
-            raise OptionError("quantize", "seed", "", shown(seed), "left out where nothing is drawn", remedy)
-        return None
+        return check_seed("quantize", seed, is_drawn=False)
     nearest = "a code book" if row.codebook is not None else "a choice of scales by the error" if way.chooses else ""
     if nearest:
         expected = f"nearest_even for {way}, which has {nearest}"
         raise OptionError("quantize", "rounding", "", "'stochastic'", expected, "name another dialect or format")
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= int(seed) < 1 << 64:
-        return int(seed)
-    expected = "an integer in [0, 2**64), which stochastic rounding draws from"
-    raise OptionError("quantize", "seed", "", shown(seed), expected, "pass seed=0")
+    return check_seed("quantize", seed, is_drawn=True)
 
 
 def dequantize(q: Quantized, dtype: object = "float32", *, out: Any = None, threads: int | None = None) -> Any:
@@ -221,16 +215,9 @@ def _are_powers_of_two(x: Any) -> bool:
 
 def _made(parts: reference.StoredParts, row: BlockFormat, way: Dialect, axis: int, out: Quantized | None) -> Quantized:
     """The stored parts as tensors, or in those of `out`."""
-    found = {name: getattr(parts, name) for name in ("elements", "scales", "global_scale", "zero_points")}
-    due = {
-        "elements": row.element,
-        "scales": row.scale,
-        "global_scale": row.global_scale,
-        "zero_points": row.zero_point,
-    }
     made: dict[str, Tensor] = {}
-    for name, part in found.items():
-        dtype = due[name]
+    for name, dtype in block_parts.part_dtypes(row).items():
+        part = getattr(parts, name)
         if part is None or dtype is None:
             continue
         given = None if out is None else out.parts[name]

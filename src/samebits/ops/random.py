@@ -19,7 +19,7 @@ from samebits.kernels.random import FORMATS, Distribution, Random
 from samebits.operations.random import Drawn
 from samebits.ops.call import WITHIN_FLOAT64, Call
 from samebits.ops.launch import launch
-from samebits.shapes import check_extents
+from samebits.shapes import check_extents, check_word
 
 __all__ = ["normal", "rand_like", "randn_like", "uniform"]
 
@@ -129,18 +129,7 @@ def _drawn(
     offset: object, out: Any,
 ) -> Any:  # fmt: skip
     """The numbers."""
-    words = [_word(call, "seed", seed, 64), _word(call, "offset", offset, 63)]
-    operands = [call.constant(x) for x in (*given, *words)]
+    words = [check_word(call.name, "seed", seed), check_word(call.name, "offset", offset, 63)]
+    operands = [call.constant(x) for x in (*given, *[np.asarray(word, np.uint64) for word in words])]
     (made,) = launch(call, "random", Drawn(Random(distribution, dtype), shape), operands, out)
     return call.result(made)
-
-
-def _word(call: Call, name: str, value: Any, bits: int) -> Any:
-    """A seed or an offset as an array of uint64.
-
-    Raises:  OptionError if it is none.
-    """
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or not 0 <= int(value) < 1 << bits:
-        raise OptionError(call.name, name, "", shown(value), f"an integer in [0, 2**{bits})", f"pass {name}=0")
-    return np.asarray(int(value), np.uint64)

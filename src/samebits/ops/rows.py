@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from samebits import dtypes
 from samebits.errors import LayoutError, ShapeError
 from samebits.kernels import composites
 from samebits.kernels.expression import Expression
 from samebits.layout import Shape
 from samebits.operations.rows import RowWise
 from samebits.ops.call import Call
-from samebits.ops.elementwise import taken
+from samebits.ops.elementwise import summed, taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand
 from samebits.shapes import check_flag, check_index
 
 _Axis = int | Sequence[int] | None
-_SUMMED = tuple(row for row in dtypes.ROWS if row.has_zero)
 
 
 def _row_wise(
@@ -42,14 +40,9 @@ def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
     return axes
 
 
-def _summed(call: Call, x: Any) -> CallOperand:
-    """An operand of whatever sums."""
-    return call.operand("x", x, *_SUMMED, meant="any dtype with a zero")
-
-
 def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
     call = Call(name, x, threads)
-    given = _summed(call, x) if name in ("sum", "prod") else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
+    given = summed(call, x) if name in ("sum", "prod") else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
     expression = composites.mean(given.dtype) if name == "mean" else composites.reduction(f"row_{name}", given.dtype)
     return _along(call, expression, given, axis, keepdims)
 

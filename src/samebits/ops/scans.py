@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from samebits import dtypes
 from samebits.kernels.scan import ScanKind
 from samebits.operations.scans import Along
 from samebits.ops.call import Call
-from samebits.ops.elementwise import taken
+from samebits.ops.elementwise import summed, taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.shapes import check_index
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum"]
 
-_SUMMED = tuple(row for row in dtypes.ROWS if row.has_zero)
-
 
 def _function(name: str, kind: ScanKind, meaning: str, result: str) -> Callable[..., Any]:
     def function(x: Any, axis: int = -1, *, threads: int | None = None) -> Any:
         call = Call(name, x, threads)
-        sums = kind in ("sum", "prod")
-        given = call.operand("x", x, *_SUMMED, meant="any dtype with a zero") if sums else taken(call, "x", x, "copy")
+        given = summed(call, x) if kind in ("sum", "prod") else taken(call, "x", x, "copy")
         place = check_index(name, "axis", axis, len(given.shape))
         return call.result(launch(call, "scan", Along(kind, place), [given])[0])
 

@@ -20,7 +20,7 @@ from samebits.kernels import convert, gradients, index_sums, reduce, row_totals
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kernels.gemm.order import ORDERS
-from samebits.kernels.plan import SMALL, chained
+from samebits.kernels.plan import chained, sized
 from samebits.kernels.walk import AxisSteps
 from samebits.layout import Layout, Shape
 from samebits.operations.moves import AxisGather
@@ -127,7 +127,7 @@ def _with_totals(
     shape, width = layouts[0].shape, dtype.width_bits
     lies = tuple([(x.shape, tuple([step // width for step in x.strides_bits])) for x in layouts])
     output, expression = (shape, (shape[1], 1)), gradients.layer_norm_totals(dtype, sums > 1, eps)
-    shared = threads if math.prod(shape) >= SMALL["elements"] else 1
+    shared = sized(threads, math.prod(shape))
     return Prepared(row_totals.plan(expression, lies, (output,), (dtype,) * sums, chunk, isa, shared))
 
 
@@ -174,14 +174,13 @@ def _losses(dtype: DType, layouts: tuple[Layout, ...], reduction: str, isa: Isa,
     x, target = map(_lying, layouts)
     rows, kind = x[0][0], convert.computed(dtype)
     inputs, each = (x, _by_row(*target, rows), (x[0][1:], (1,))), ((rows, 1), (1, 1))
-    shared = threads if math.prod(x[0]) >= SMALL["elements"] else 1
+    shared = sized(threads, math.prod(x[0]))
     plan = reduce.plan(gradients.cross_entropy_of(dtype), inputs, (each,), (1,), isa, shared)
     if reduction == "none":
         return Prepared(plan)
     expression, one = gradients.total(kind, reduction == "mean"), ((1,), (1,))
-    shared = threads if rows >= SMALL["elements"] else 1
     of_rows = (((rows,), (1,)), one)[: len(expression.inputs)]
-    then = reduce.plan(expression, of_rows, (one,), (0,), isa, shared)
+    then = reduce.plan(expression, of_rows, (one,), (0,), isa, sized(threads, rows))
     return Prepared(chained(plan, then, rows * kind.width_bits // 8))
 
 
@@ -190,7 +189,7 @@ def _losses_gradient(dtype: DType, layouts: tuple[Layout, ...], isa: Isa, thread
     x, target, g = map(_lying, layouts)
     rows, columns = x[0]
     inputs = (x, _by_row(*target, rows), _by_row(*g, rows), ((columns,), (1,)), ((1, 1), (0, 0)))
-    shared = threads if rows * columns >= SMALL["elements"] else 1
+    shared = sized(threads, rows * columns)
     return Prepared(reduce.plan(gradients.cross_entropy(dtype), inputs, ((x[0], (columns, 1)),), (1,), isa, shared))
 
 

@@ -14,7 +14,7 @@ from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.fact import Fact
 from samebits.operations.views import Reshape
-from samebits.program.graph import Node, Program
+from samebits.program.graph import Node, Program, unused
 
 __all__ = ["keep_row_axes", "read_before_expand"]
 
@@ -125,7 +125,7 @@ class _RowAxes:
 
     def _lift(self, node: Node, shape: SymbolicShape, places: tuple[int, ...]) -> None:
         inputs = tuple([self._with_axes(name, len(shape), places) for name in node.inputs])
-        outputs = tuple([self._fresh(f"{name}@rows") for name in node.outputs])
+        outputs = tuple([unused(self.facts, f"{name}@rows") for name in node.outputs])
         made = replace(node, inputs=inputs, outputs=outputs)
         self.facts.update(zip(outputs, made.inferred(self.facts), strict=True))
         self.kept.update(outputs)
@@ -143,15 +143,10 @@ class _RowAxes:
         source = self._source(name)
         if source is not None and self.facts[source].shape == wanted:
             return source
-        made = self._fresh(f"{name}@rows")
+        made = unused(self.facts, f"{name}@rows")
         self.facts[made] = replace(self.facts[name], shape=wanted, stride_order=tuple(range(rank)))
         self._append(Node("reshape", (name,), (made,), Reshape(wanted)))
         return made
-
-    def _fresh(self, name: str) -> str:
-        while name in self.facts:
-            name += "'"
-        return name
 
 
 def _added(shape: SymbolicShape, wide: SymbolicShape) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from samebits import driver, dtypes, elements
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
-from samebits.operations import registry
+from samebits.operations import dim, registry
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact, check_extents, dense
@@ -279,14 +279,6 @@ class ProgramBuilder:
 
 
 def _is_small(facts: Sequence[Fact]) -> bool:
-    total = 0
-    for fact in facts:
-        extent = 1
-        for size in fact.shape:
-            if not isinstance(size, int):
-                return False
-            extent *= size
-        if reach_bytes(fact) > sys.maxsize:
-            return False
-        total += extent
-    return total <= _SMALL
+    if not all(dim.are_known(*fact.shape) and reach_bytes(fact) <= sys.maxsize for fact in facts):
+        return False
+    return sum(dim.bind(dim.product(fact.shape), {}) for fact in facts) <= _SMALL

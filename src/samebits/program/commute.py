@@ -7,12 +7,11 @@ alone, so it does not matter where they lie. Start at `map_before_view`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from samebits.operations import dim
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact, dense
 from samebits.operations.moves import AxisGather
-from samebits.program.graph import Node, Program
+from samebits.program.graph import Node, Program, unused
 
 __all__ = ["gather_first", "map_before_view", "reshape_before_map"]
 
@@ -77,7 +76,7 @@ def _exchanged(facts: dict[str, Fact], first: Node, second: Node) -> tuple[Node,
     """The second takes the first's operand, the first makes what the second made; the value between is new, like its
     name. The map stands for both."""
     (result,) = second.outputs
-    middle = _fresh(facts, f"{result}@{first.outputs[0]}")
+    middle = unused(facts, f"{result}@{first.outputs[0]}")
     both = (*first.origin, *second.origin)
     origins = [both if node.operation == "map" else node.origin for node in (second, first)]
     before = Node(second.operation, first.inputs, (middle,), second.attributes, origins[0])
@@ -85,13 +84,6 @@ def _exchanged(facts: dict[str, Fact], first: Node, second: Node) -> tuple[Node,
     after = Node(first.operation, (middle,), (result,), first.attributes, origins[1])
     (facts[result],) = after.inferred(facts)
     return before, after
-
-
-def _fresh(facts: Mapping[str, Fact], name: str) -> str:
-    """A name like this one that no value has."""
-    while name in facts:
-        name += "'"
-    return name
 
 
 def gather_first(program: Program) -> Program:
@@ -116,7 +108,7 @@ def _table_chain(program: Program, node: Node | None) -> list[Node]:
         return []
     fact = program.facts[node.outputs[0]]
     rows = fact.shape[0] if fact.rank else 1
-    if not all(isinstance(size, int) for size in fact.shape) or not isinstance(rows, int) or rows < 2:
+    if not dim.are_known(*fact.shape) or not isinstance(rows, int) or rows < 2:
         return []
     chain: list[Node] = []
     for name in node.inputs:
@@ -128,11 +120,7 @@ def _table_chain(program: Program, node: Node | None) -> list[Node]:
             if not before:
                 return []
             chain += [each for each in before if each not in chain]
-    size = 1
-    for extent in fact.shape:
-        assert isinstance(extent, int)  # checked above
-        size *= extent
-    return [*chain, node] if size >= _TABLE else []
+    return [*chain, node] if dim.bind(dim.product(fact.shape), {}) >= _TABLE else []
 
 
 def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[Node]:
@@ -146,11 +134,11 @@ def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[N
             fact = facts[name]
             if name in known or fact.rank < rank or fact.shape[0] != rows:
                 continue
-            known[name] = _fresh(facts, f"{name}[{gather.outputs[0]}]")
+            known[name] = unused(facts, f"{name}[{gather.outputs[0]}]")
             facts[known[name]] = dense(fact.dtype, (*facts[indices].shape, *fact.shape[1:]))
             nodes.append(Node("gather", (name, indices), (known[name],), AxisGather(0), gather.origin))
         last = node is chain[-1]
-        output = gather.outputs[0] if last else _fresh(facts, f"{node.outputs[0]}[{gather.outputs[0]}]")
+        output = gather.outputs[0] if last else unused(facts, f"{node.outputs[0]}[{gather.outputs[0]}]")
         known[node.outputs[0]] = output
         inputs = tuple(known.get(name, name) for name in node.inputs)
         origin = (*node.origin, *(gather.origin if last else ()))

@@ -12,7 +12,7 @@ from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels.expression import Chain, Expression, Term
 
-__all__ = ["Applied", "absorb", "join"]
+__all__ = ["Applied", "absorb", "itself", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,12 @@ def _live(expression: Expression) -> Expression:
     """The expression without what no output needs, inputs excepted."""
     chain = Chain()
     return chain.finish(*chain.include(expression, *[chain.input(dtype) for dtype in expression.inputs]))
+
+
+def itself(dtype: DType) -> Expression:
+    """An element as it is."""
+    chain = Chain()
+    return chain.finish(chain.input(dtype))
 
 
 def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0, numbers: Collection[DType] = ()) -> Applied:

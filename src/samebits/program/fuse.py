@@ -17,7 +17,7 @@ from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.rows import RowWise, row_extents
-from samebits.program.compose import Applied, join
+from samebits.program.compose import Applied, itself, join
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
@@ -209,32 +209,15 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
         return None
     if {*expression.inputs, expression.dtype(expression.outputs[0])} != {dtypes.float32}:
         return None
-    epilogue, count = first.attributes.epilogue, len(first.attributes.names)
-    if epilogue is None:
-        # The map's operand that is the product comes first.
-        (product,) = first.outputs
-        order = (product, *[name for name in second.inputs if name != product])
-        both = _reordered(Applied(expression, second.inputs, second.outputs), order)
-    else:
-        both = join(
-            Applied(epilogue, (_PRODUCT, *first.inputs[count:]), first.outputs),
-            Applied(expression, second.inputs, second.outputs),
-            keep=(),
-        )
+    epilogue, count = first.attributes.epilogue or itself(dtypes.float32), len(first.attributes.names)
+    both = join(
+        Applied(epilogue, (_PRODUCT, *first.inputs[count:]), first.outputs),
+        Applied(expression, second.inputs, second.outputs),
+        keep=(),
+    )
     inputs = (*first.inputs[:count], *both.inputs[1:])
     attributes = replace(first.attributes, epilogue=both.expression)
     return Node("contract", inputs, both.outputs, attributes, joined_origin(first, second))
-
-
-def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:
-    """The same expression with its inputs in another order."""
-    from samebits.kernels.expression import Chain
-
-    chain = Chain()
-    types = dict(zip(applied.inputs, applied.expression.inputs, strict=True))
-    values = {name: chain.input(types[name]) for name in inputs}
-    made = chain.include(applied.expression, *[values[name] for name in applied.inputs])
-    return Applied(chain.finish(*made), inputs, applied.outputs)
 
 
 def joined_origin(first: Node, second: Node) -> tuple[str, ...]:

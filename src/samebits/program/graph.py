@@ -23,7 +23,7 @@ from samebits.operations.operation import Array, Operation
 from samebits.program.constants import Constant, array_of
 from samebits.tensor import Tensor
 
-__all__ = ["Node", "Program", "live"]
+__all__ = ["Node", "Program", "live", "unused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +232,13 @@ class Program:
             lines.append(f"  {made} = {node.operation}({', '.join(words)})")
         lines += [f"  output {name}" for name in self.output_names]
         return "\n".join([*lines, *(f"  transform {name}" for name in self.transforms)])
+
+
+def unused(facts: Mapping[str, Fact], name: str) -> str:
+    """A name like this one that no value has."""
+    while name in facts:
+        name += "'"
+    return name
 
 
 def live(nodes: Sequence[Node], outputs: Iterable[str]) -> set[str]:

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from samebits.dtypes import DType
 from samebits.frozen import dataclass
-from samebits.kernels.expression import Chain, Expression
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact
 from samebits.operations.rows import RowWise, row_extents
-from samebits.program.compose import Applied, join
+from samebits.operations.views import text
+from samebits.program.compose import Applied, itself, join
 from samebits.program.fold import static_values
 from samebits.program.fuse import LARGEST, excess, expression_size, joined_origin
 from samebits.program.graph import Node, Program
@@ -251,10 +250,10 @@ def _drawn(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collectio
         return "numbers are drawn beside work on elements, not beside rows"
     made = facts[second.outputs[0]].shape
     if made != drawn.shape:
-        return f"one makes {_text(drawn.shape)}, the other {_text(made)}"
+        return f"one makes {text(drawn.shape)}, the other {text(made)}"
     if expression_size(second) + len(drawn.after.nodes if drawn.after else ()) > LARGEST:
         return f"together they are more than {LARGEST} operations"
-    own = Applied(drawn.after or _itself(drawn.random.dtype), ("", *first.inputs[4:]), first.outputs)
+    own = Applied(drawn.after or itself(drawn.random.dtype), ("", *first.inputs[4:]), first.outputs)
     both = join(own, Applied(read.expression, second.inputs, second.outputs), keep)
     names = (*both.inputs[1:], *both.outputs)
     if any(facts[name].dtype.width_bits < 8 for name in names):
@@ -264,27 +263,15 @@ def _drawn(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collectio
     return Node("random", (*first.inputs[:4], *both.inputs[1:]), both.outputs, attributes, origin)
 
 
-def _itself(dtype: DType) -> Expression:
-    """An element as it is."""
-    chain = Chain()
-    return chain.finish(chain.input(dtype))
-
-
 def _common(one: _Space, other: _Space) -> _Space | str:
     """What both walk over together; or why there is no such thing."""
     if one.axes and other.axes:
         if one.shape != other.shape:
-            return f"one reduces {_text(one.shape)}, the other {_text(other.shape)}"
+            return f"one reduces {text(one.shape)}, the other {text(other.shape)}"
         return one if one.axes == other.axes else f"one reduces axes {list(one.axes)}, the other {list(other.axes)}"
     if not one.axes and not other.axes:
-        return one if one.shape == other.shape else f"one makes {_text(one.shape)}, the other {_text(other.shape)}"
+        return one if one.shape == other.shape else f"one makes {text(one.shape)}, the other {text(other.shape)}"
     rows, per_element = (one, other) if one.axes else (other, one)
     if per_element.shape in (rows.shape, rows.row):
         return rows
-    return (
-        f"one has rows of {_text(rows.shape)} along axes {list(rows.axes)}, the other makes {_text(per_element.shape)}"
-    )
-
-
-def _text(shape: SymbolicShape) -> str:
-    return f"[{', '.join(map(str, shape))}]"
+    return f"one has rows of {text(rows.shape)} along axes {list(rows.axes)}, the other makes {text(per_element.shape)}"
