@@ -5,7 +5,7 @@ Start at `define_tensor`; `compute_tensor_descriptor` reads both from sizes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from samebits.frozen import dataclass
 from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, TensorView, integer
+from samebits.fusion.sizes import listed
 
 __all__ = ["Description", "add_tensor", "compute_tensor_descriptor", "describe", "named"]
 
@@ -203,9 +204,8 @@ def _integers(what: str, given: object) -> list[int]:
 
     Raises:  FusionTypeError if it is no list of integers.
     """
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise FusionTypeError("define_tensor", f"{what}s", "", type(given).__name__, "a list of integers", "write one")
-    return [integer("define_tensor", f"{what} {place}", each) for place, each in enumerate(given)]
+    found = listed("define_tensor", f"{what}s", given, "a list of integers")
+    return [integer("define_tensor", f"{what} {place}", each) for place, each in enumerate(found)]
 
 
 def _flags(given: object) -> list[bool | None]:
@@ -214,9 +214,7 @@ def _flags(given: object) -> list[bool | None]:
     Raises:  FusionTypeError if it is no list of truths and None.
     """
     expected, remedy = "True, False, or None of a broadcast axis", "write one for each axis, the slowest first"
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise FusionTypeError("define_tensor", "contiguity", "", type(given).__name__, f"a list of {expected}", remedy)
-    flags = list(given)
+    flags = listed("define_tensor", "contiguity", given, f"a list of {expected}", remedy)
     for place, flag in enumerate(flags):
         if not isinstance(flag, bool | None):
             raise FusionTypeError("define_tensor", f"contiguity {place}", "", shown(flag), expected, remedy)

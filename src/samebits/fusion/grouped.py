@@ -134,22 +134,20 @@ def _grouped_mm(low: Lowering, expr: Expr) -> list[str]:
     mat1, mat2, ends = expr.tensors
     a, b = low.value(mat1), low.value(mat2)
     ranks, result = (low.b.facts[a].rank, low.b.facts[b].rank), low.shape(expr.outputs[0])
-    product = _product(low, expr)
+    product, are_of_k = _product(low, expr), ranks == (2, 2)
+    axis = 1 if ranks[0] == 3 else 0  # along which the results of groups lie
     parts: list[str] = []
     start: Size = 0
     for number, size in enumerate(_sizes(low, ends)):
-        left = _one(low, a, number) if ranks[0] == 3 else _cut(low, a, 1 if ranks == (2, 2) else 0, start, size)
-        right = _one(low, b, number) if ranks[1] == 3 else _cut(low, b, 0 if ranks == (2, 2) else 1, start, size)
+        left = _one(low, a, number) if ranks[0] == 3 else _cut(low, a, 1 if are_of_k else 0, start, size)
+        right = _one(low, b, number) if ranks[1] == 3 else _cut(low, b, 0 if are_of_k else 1, start, size)
         made = product(left, right, number, start, size)
-        parts.append(low.b.reshape(made, (1, *result[1:])) if ranks == (2, 2) else made)
+        parts.append(low.b.reshape(made, (1, *result[1:])) if are_of_k else made)
         start = start + size
-    if ranks != (2, 2):
-        axis = 0 if ranks[1] == 3 else 1
+    if not are_of_k:
         rest = tuple([extent - start if place == axis else extent for place, extent in enumerate(result)])
         dtype = datatypes.row_of(_CALL, "dtype", expr.outputs[0].dtype)
         parts.append(low.b.expand(low.b.scalar(0.0, dtype), rest))
-    else:
-        axis = 0
     return [low.b.concat(parts, axis)]
 
 

@@ -76,13 +76,7 @@ def nv_grouped_block_quantize(
 
 def _global_scale(call: str, given: TensorView | None) -> list[TensorView]:
     """The global scale, where there is one."""
-    if given is None:
-        return []
-    g = sizes.tensor(call, "global_scale", given)
-    if g.ndim or g.dtype is not DataType.Float:
-        kind = f"{g.dtype} of rank {g.ndim}"
-        raise FusionError(call, "global_scale", "", kind, "DataType.Float of rank 0", "cast it, and squeeze it")
-    return [g]
+    return [] if given is None else [sizes.number(call, "global_scale", given)]
 
 
 def _check(call: str, x: TensorView, block_size: object, dtype: object) -> None:

@@ -95,11 +95,7 @@ def _added(
     found: dict[str, Argument] = {}
     for name, given in (("alpha", alpha), ("beta", beta)):
         if given is not None:
-            x = sizes.tensor(_CALL, name, given)
-            if x.ndim or x.dtype is not DataType.Float:
-                kind = f"{x.dtype} of rank {x.ndim}"
-                raise FusionError(_CALL, name, "", kind, "DataType.Float of rank 0", "cast it, and squeeze it")
-            found[name] = x
+            found[name] = sizes.number(_CALL, name, given)
     if bias is None:
         if beta is not None:
             raise FusionError(_CALL, "beta", "", "given without bias", "given with it", "give bias too")

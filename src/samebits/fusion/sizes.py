@@ -65,13 +65,13 @@ def clamp(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
     return _applied("maximum", _applied("minimum", x, high), low)
 
 
-def listed(call: str, what: str, given: object) -> list[Any]:
+def listed(call: str, what: str, given: object, expected: str = "a list", remedy: str = "write one") -> list[Any]:
     """A list that a user gives.
 
     Raises:  FusionTypeError if it is none.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise FusionTypeError(call, what, "", type(given).__name__, "a list", "write one")
+        raise FusionTypeError(call, what, "", type(given).__name__, expected, remedy)
     return list(given)
 
 
@@ -80,11 +80,9 @@ def sequence(call: str, fusion: Fusion, given: object, *, least: int = -1) -> li
 
     Raises:  FusionError if it is no list of them, or an integer is below `least`.
     """
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        expected, remedy = "a list of integers and scalars", "write one, such as [2, -1]"
-        raise FusionTypeError(call, "sizes", "", type(given).__name__, expected, remedy)
     found: list[Scalar] = []
-    for place, each in enumerate(given):
+    expected, remedy = "a list of integers and scalars", "write one, such as [2, -1]"
+    for place, each in enumerate(listed(call, "sizes", given, expected, remedy)):
         if isinstance(each, Scalar):
             found.append(each)
             continue
@@ -112,6 +110,18 @@ def indices(call: str, x: TensorView, given: object) -> list[int]:
     if len(set(found)) != len(found):
         raise FusionError(call, "dims", "", named, "different axes", "name each once")
     return sorted(found)
+
+
+def number(call: str, operand: str, x: object) -> TensorView:
+    """An operand that must be a tensor of one number of format Float, without axes.
+
+    Raises:  FusionError if it is another tensor, a FusionTypeError if it is none.
+    """
+    found = tensor(call, operand, x)
+    if found.ndim or found.dtype is not DataType.Float:
+        kind = f"{found.dtype} of rank {found.ndim}"
+        raise FusionError(call, operand, "", kind, "DataType.Float of rank 0", "cast it, and squeeze it")
+    return found
 
 
 def tensor(call: str, operand: str, x: object) -> TensorView:

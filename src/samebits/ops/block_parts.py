@@ -21,6 +21,8 @@ from samebits.tensor import Tensor
 Index = int | slice
 Key = Index | tuple[Index, ...]
 Parts = Mapping[str, Tensor]
+# The names of parts, in the order in which values are made of them.
+PARTS = ("elements", "scales", "global_scale", "zero_points")
 
 
 def format_of(call: str, given: object) -> BlockFormat:

@@ -14,7 +14,7 @@ from samebits.errors import DTypeError
 from samebits.kernels.quantize import reference
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.native.table import check_threads
-from samebits.ops import block_run
+from samebits.ops import block_parts, block_run
 from samebits.tensor import Tensor
 
 __all__ = ["value_dtype", "values"]
@@ -46,14 +46,11 @@ def values(
         parts, row, divides, axis, target, isa=isas.current(), threads=check_threads("dequantize", threads)
     ):
         return target
-    stored = reference.StoredParts(*[_array(name, parts.get(name)) for name in _NAMES])
+    stored = reference.StoredParts(*[_array(name, parts.get(name)) for name in block_parts.PARTS])
     found = reference.dequantize(stored, row, divides, axis)
     codes = found.view(np.uint32) if made is dtypes.float32 else ieee.encode(found, made)
     elements.write(target.buffer.array(), target.layout, codes)
     return target
-
-
-_NAMES = ("elements", "scales", "global_scale", "zero_points")
 
 
 def _array(name: str, part: Tensor | None) -> Any:

@@ -26,8 +26,6 @@ from samebits.tensor import Tensor
 
 __all__ = ["Quantized"]
 
-_PARTS = {"elements", "scales", "global_scale", "zero_points"}
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Quantized:
@@ -91,8 +89,7 @@ class Quantized:
     @property
     def parts(self) -> dict[str, Tensor]:
         """What is stored, by name: each a Tensor that DLPack takes to other libraries."""
-        names = ("elements", "scales", "global_scale", "zero_points")
-        return {name: part for name in names if (part := getattr(self, name)) is not None}
+        return {name: part for name in block_parts.PARTS if (part := getattr(self, name)) is not None}
 
     def dequantize(self, dtype: object = "float32", *, threads: int | None = None) -> Tensor:
         """The values: element * scale rounded to float32, then the global scale, then one conversion to the dtype.
@@ -178,7 +175,7 @@ class Quantized:
         Raises:
             OptionError: Elements or scales are missing, or there is a part of another name.
         """
-        if not isinstance(parts, Mapping) or not {"elements", "scales"} <= parts.keys() <= _PARTS:
+        if not isinstance(parts, Mapping) or not {"elements", "scales"} <= parts.keys() <= {*block_parts.PARTS}:
             actual = shown(parts) if not isinstance(parts, Mapping) else shown(list(parts))
             expected = "elements, scales, and what else Quantized.parts names"
             raise OptionError("Quantized.of_parts", "parts", "", actual, expected, "pass the parts of a Quantized")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.frozen import dataclass, replace
@@ -124,7 +123,6 @@ class Lowered:
     """A program bound to sizes.
 
     Attributes:
-        target: What its plans are for.
         calls: Each plan with where its operands lie, its workspace last if it has one: (slot, bytes from its start).
             Slots are the arena, the inputs, the outputs, the constants.
         origins: What each call is for.
@@ -138,7 +136,6 @@ class Lowered:
         constants: What lies in the last slots.
     """
 
-    target: Isa
     calls: tuple[tuple[Plan, tuple[tuple[int, int], ...]], ...]
     origins: tuple[str, ...]
     arena_bytes: int
@@ -180,7 +177,6 @@ class Blueprint:
 
     Attributes:
         program: What was lowered.
-        target: What its plans are for.
         tape: How every number follows from symbols and strides, and which comparisons hold.
         templates: What is made of these numbers; the other attributes hold places of it.
         folds: The nodes whose values follow from constants and sizes, in order.
@@ -199,7 +195,6 @@ class Blueprint:
     """
 
     program: Program
-    target: Isa
     tape: Tape
     templates: Templates
     folds: tuple[Node, ...]
@@ -232,7 +227,6 @@ class Blueprint:
         plans = self._plans(numbers, texts)
         where, workspaces, status_bytes, arena_bytes = self._placed(plans, made)
         return Lowered(
-            self.target,
             tuple(self._bound_calls(plans, where, workspaces, made)),
             tuple([call.origin for call in self.calls]),
             arena_bytes,

@@ -1,6 +1,6 @@
 """What a machine can hold: values that are larger are refused before anything is computed.
 
-Start at `check_values`.
+Start at `check_value`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,9 @@ from samebits.operations.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import reach_bytes, size_bytes
 
-__all__ = ["bytes_of", "check_total", "check_value", "check_values", "no_memory"]
+__all__ = ["bytes_of", "check_total", "check_value", "no_memory"]
 
 _memory_bytes = functools.cache(driver.memory_bytes)
-
-
-def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> int:
-    """The bytes that the values which `node` makes take; no symbol is left in their facts.
-
-    Raises:  as `check_value`.
-    """
-    return sum(check_value(node, name, facts[name], outputs) for name in node.outputs)
 
 
 def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> int:

@@ -373,7 +373,6 @@ class Lowerer:
         templates = Templates(self._tape)  # no number is computed or compared any more
         return Blueprint(
             program=program,
-            target=self._target.isa,
             tape=self._tape,
             templates=templates,
             folds=tuple(self._folds),

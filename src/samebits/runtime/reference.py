@@ -40,7 +40,8 @@ def run_all(program: Program, inputs: Mapping[str, Value]) -> dict[str, Array]:
     values = {name: array_of(constant) for name, constant in program.constants.items()} | arrays
     facts = {name: program.facts[name].bind(symbols) for node in program.nodes for name in node.outputs}
     # Every value is kept.
-    limits.check_total(sum(limits.check_values(node, facts, program.outputs) for node in program.nodes))
+    makers = [(node, name) for node in program.nodes for name in node.outputs]
+    limits.check_total(sum(limits.check_value(node, name, facts[name], program.outputs) for node, name in makers))
     for node in program.nodes:
         try:
             made = node.bind(symbols).computed([values[name] for name in node.inputs])
