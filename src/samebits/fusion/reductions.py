@@ -53,7 +53,7 @@ def prod(
     arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
     *, dim: Dims = None,
 ) -> TensorView:  # fmt: skip
-    """The product along axes. Arguments as `sum` has them."""
+    """The product along axes. Arguments and errors as `sum` has them."""
     return _reduced("prod", arg, dims if dim is None else dim, keepdim, dtype)
 
 
@@ -61,7 +61,11 @@ def max(
     arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
     *, dim: Dims = None,
 ) -> TensorView:  # fmt: skip
-    """The largest along axes; NaN where one is NaN. Arguments as `sum` has them, but for `dtype`, which stays Null."""
+    """The largest along axes; NaN where one is NaN.
+
+    Args:    as `sum` has them, but for dtype, which stays Null.
+    Raises:  FusionError if there is no such axis, or a dtype is given.
+    """
     return _reduced("max", arg, dims if dim is None else dim, keepdim, dtype)
 
 
@@ -69,7 +73,7 @@ def min(
     arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
     *, dim: Dims = None,
 ) -> TensorView:  # fmt: skip
-    """The smallest along axes; NaN where one is NaN. Arguments as `max` has them."""
+    """The smallest along axes; NaN where one is NaN. Arguments and errors as `max` has them."""
     return _reduced("min", arg, dims if dim is None else dim, keepdim, dtype)
 
 
@@ -169,30 +173,29 @@ def var_mean(
 
 
 def cumsum(arg: TensorView, dim: int) -> TensorView:
-    """Sums that run along an axis, from its first element on. Integers wrap in their format."""
+    """Sums that run along an axis, from its first element on. Integers wrap in their format.
+
+    Raises:  FusionError if there is no such axis.
+    """
     return _scanned("cumsum", arg, dim)
 
 
 def cumprod(arg: TensorView, dim: int) -> TensorView:
-    """Products that run along an axis, from its first element on. Integers wrap in their format."""
+    """Products that run along an axis, from its first element on. Integers wrap in their format. Errors as `cumsum`."""
     return _scanned("cumprod", arg, dim)
 
 
 def cummin(arg: TensorView, dim: int) -> TensorView:
-    """The smallest so far along an axis; NaN from the first one on."""
+    """The smallest so far along an axis; NaN from the first one on. Errors as `cumsum`."""
     return _scanned("cummin", arg, dim)
 
 
 def cummax(arg: TensorView, dim: int) -> TensorView:
-    """The largest so far along an axis; NaN from the first one on."""
+    """The largest so far along an axis; NaN from the first one on. Errors as `cumsum`."""
     return _scanned("cummax", arg, dim)
 
 
 def _scanned(op: str, arg: object, dim: int) -> TensorView:
-    """A scan.
-
-    Raises:  FusionError if there is no such axis.
-    """
     x = sizes.tensor(op, "arg", arg)
     fusion, place = x.fusion, x.fusion.axis(op, x, dim)
     return fusion.like(fusion.record(op, [x], dim=place), x)

@@ -326,12 +326,18 @@ def _equal(x: TensorView, number: int, size: Scalar) -> Scalar:
 
 
 def size(arg: TensorView, dim: int) -> Scalar:
-    """The extent of an axis."""
+    """The extent of an axis, which may be counted from the end.
+
+    Raises:  FusionError if there is no such axis; FusionTypeError if arg is no tensor.
+    """
     return sizes.tensor("size", "arg", arg).size(dim)
 
 
 def shape(arg: TensorView) -> list[Scalar]:
-    """The extents of all axes."""
+    """The extents of all axes.
+
+    Raises:  FusionTypeError if arg is no tensor.
+    """
     return sizes.tensor("shape", "arg", arg).shape()
 
 

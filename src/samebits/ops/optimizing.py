@@ -6,11 +6,12 @@ Numbers that change from step to step come as an array, so that calls are rememb
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.kernels import elementwise, gradients
 from samebits.kernels.expression import Expression
 from samebits.kernels.plan import Plan, sized
@@ -22,7 +23,6 @@ from samebits.ops.call import Call
 from samebits.ops.elementwise import apply
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
-from samebits.ops.recipe import CallOperand
 
 __all__ = [
     "STEPS", "adam", "adam_step", "descent", "joined", "momentum", "momentum_descent", "scaled", "second_moment",
@@ -64,53 +64,42 @@ def _joined_plan(name: str, count: int, isa: Isa, threads: int) -> Plan:
 @remembered
 def momentum(b: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """numbers[0] * b + numbers[1] * g, both products rounded."""
-    call = Call("momentum", b, threads)
-    operands = [call.operand("b", b), call.operand("g", g)]
-    return _stepped(call, gradients.momentum(operands[0].dtype, operands[1].dtype), operands, numbers, 2, out)
+    return _stepped("momentum", gradients.momentum, {"b": b, "g": g}, numbers, 2, out, threads)
 
 
 @remembered
 def second_moment(v: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """numbers[0] * v + (numbers[1] * g) * g."""
-    call = Call("second_moment", v, threads)
-    operands = [call.operand("v", v), call.operand("g", g)]
-    return _stepped(call, gradients.second_moment(operands[0].dtype, operands[1].dtype), operands, numbers, 2, out)
+    return _stepped("second_moment", gradients.second_moment, {"v": v, "g": g}, numbers, 2, out, threads)
 
 
 @remembered
 def adam_step(p: Any, m: Any, v: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """p * decay - rate * (m / (sqrt(v) / root + eps)); the numbers are decay, rate, root and eps."""
-    call = Call("adam_step", p, threads)
-    operands = [call.operand("p", p), call.operand("m", m), call.operand("v", v)]
-    return _stepped(call, gradients.adam_step(operands[0].dtype), operands, numbers, 4, out)
+    operands = {"p": p, "m": m, "v": v}
+    return _stepped("adam_step", lambda p, _: gradients.adam_step(p), operands, numbers, 4, out, threads)
 
 
 @remembered
 def adam(p: Any, m: Any, v: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """`momentum` onto m, `second_moment` onto v, by two numbers each, and `adam_step` by the other four: one walk over
     all. `out` is p; no two of the four share memory, as the caller has seen."""
-    call = Call("adam", p, threads)
-    operands = [call.operand(name, x) for name, x in (("p", p), ("m", m), ("v", v), ("g", g))]
-    expression = gradients.adam(operands[0].dtype, operands[3].dtype)
-    return _stepped(call, expression, operands, numbers, 8, out, (m, v))
+    operands = {"p": p, "m": m, "v": v, "g": g}
+    return _stepped("adam", gradients.adam, operands, numbers, 8, out, threads, (m, v))
 
 
 @remembered
 def momentum_descent(p: Any, b: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """`momentum` onto b by two numbers, and `descent` along it by the third: one walk over all. `out` is p; no two of
     the three share memory, as the caller has seen."""
-    call = Call("momentum_descent", p, threads)
-    operands = [call.operand(name, x) for name, x in (("p", p), ("b", b), ("g", g))]
-    expression = gradients.momentum_descent(operands[0].dtype, operands[2].dtype)
-    return _stepped(call, expression, operands, numbers, 3, out, (b,))
+    operands = {"p": p, "b": b, "g": g}
+    return _stepped("momentum_descent", gradients.momentum_descent, operands, numbers, 3, out, threads, (b,))
 
 
 @remembered
 def descent(p: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
     """p - numbers[0] * g."""
-    call = Call("descent", p, threads)
-    operands = [call.operand("p", p), call.operand("g", g)]
-    return _stepped(call, gradients.descent(operands[0].dtype, operands[1].dtype), operands, numbers, 1, out)
+    return _stepped("descent", gradients.descent, {"p": p, "g": g}, numbers, 1, out, threads)
 
 
 @remembered
@@ -132,12 +121,18 @@ def sum_of_squares(x: Any, *, threads: int | None = None) -> Any:
 
 
 def _stepped(
-    call: Call, expression: Expression, operands: list[CallOperand], numbers: Any, count: int, out: Any,
-    before: tuple[Any, ...] = (),
+    name: str, make: Callable[[DType, DType], Expression], arrays: Mapping[str, Any], numbers: Any, count: int,
+    out: Any, threads: int | None, before: tuple[Any, ...] = (),
 ) -> Any:  # fmt: skip
-    """The expression over operands and the first numbers of an array, which each element meets; `before`: arrays that
-    take the outputs before the last."""
-    given, first = call.operand("numbers", numbers), operands[0]
+    """An expression over arrays and the first numbers of another, which each element meets.
+
+    Args:    make: the expression, by the dtypes of the first and of the last array.   arrays: by name.
+             before: those that take the outputs before the last, which `out` takes.
+    """
+    call = Call(name, next(iter(arrays.values())), threads)
+    operands = [call.operand(key, x) for key, x in arrays.items()]
+    first, expression = operands[0], make(operands[0].dtype, operands[-1].dtype)
+    given = call.operand("numbers", numbers)
+    operands += [given.seen(given.tensor[i]) for i in range(count)]
     others = [call.output(first.shape, first.dtype, array) for array in before]
-    operands = [*operands, *[given.seen(given.tensor[i]) for i in range(count)]]
     return call.result(launch(call, "map", Map(expression), operands, out, before=others)[-1])
