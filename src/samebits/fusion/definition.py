@@ -39,9 +39,9 @@ class FusionDefinition:
 
     ops = ops
     fec: FusionExecutorCache | None = None
-
-    def __init__(self) -> None:
-        self._fusion: Fusion | None = None
+    # Here, as subclasses need not call `__init__`.
+    _fusion: Fusion | None = None
+    _last: Sequence[str] | None = None
 
     @property
     def fusion(self) -> Fusion:
@@ -49,12 +49,11 @@ class FusionDefinition:
 
         Raises:  UndefinedFusionError if there is none yet.
         """
-        found: Fusion | None = getattr(self, "_fusion", None)
-        if found is None and self.fec is not None:
-            return self.fec.fusion()
-        if found is None:
+        if self._fusion is not None:
+            return self._fusion
+        if self.fec is None:
             raise _undefined()
-        return found
+        return self.fec.fusion()
 
     def definition(self) -> None:
         """Define the fusion: subclasses say how, and need no `with` then."""
@@ -135,10 +134,7 @@ class FusionDefinition:
         if not hasattr(tensor, "stride"):
             return self.from_any(tensor, static_sizes)
         dtype = torch_dtype_to_nvfuser_dtype(tensor.dtype)
-        sizes, strides = list(tensor.size()), list(tensor.stride())
-        found = descriptor.describe(sizes=sizes, strides=strides, dtype=dtype, static_sizes=static_sizes,
-                                    is_cpu=not sizes)  # fmt: skip
-        return descriptor.add_tensor(self._open("from_pytorch"), found)
+        return self._like("from_pytorch", tensor.size(), tensor.stride(), dtype, static_sizes)
 
     def from_any(self, array: Any, static_sizes: bool = False) -> TensorView:
         """An input like an array of any library.
@@ -149,10 +145,16 @@ class FusionDefinition:
             x = Tensor.from_any(array)
         except REFUSALS as error:
             raise refused("from_any", error, "array") from None
-        dtype = datatypes.data_type_of(x.dtype)
-        found = descriptor.describe(sizes=x.shape, strides=x.strides, dtype=dtype, static_sizes=static_sizes,
-                                    is_cpu=not x.shape)  # fmt: skip
-        return descriptor.add_tensor(self._open("from_any"), found)
+        return self._like("from_any", x.shape, x.strides, datatypes.data_type_of(x.dtype), static_sizes)
+
+    def _like(
+        self, call: str, sizes: Sequence[int], strides: Sequence[int], dtype: DataType, static_sizes: bool
+    ) -> TensorView:
+        """An input like an array at hand."""
+        found = descriptor.describe(
+            sizes=list(sizes), strides=list(strides), dtype=dtype, static_sizes=static_sizes, is_cpu=not sizes
+        )
+        return descriptor.add_tensor(self._open(call), found)
 
     def add_output(self, tv: TensorView, alias_input: TensorView | None = None) -> None:
         """Make a tensor an output; with `alias_input` it is written into that input, and not given back.
@@ -185,11 +187,10 @@ class FusionDefinition:
 
         Raises:  FusionError outside of `with`.
         """
-        fusion: Fusion | None = getattr(self, "_fusion", None)
-        if fusion is None or fusion not in entered():
+        if self._fusion is None or self._fusion not in entered():
             expected, remedy = "inside of its definition", "call it within `with FusionDefinition() as fd:`"
             raise FusionError(call, "call", "", "outside of the definition", expected, remedy)
-        return fusion
+        return self._fusion
 
     # -- running ---------------------------------------------------------------------------------------------------
     def execute(
@@ -266,7 +267,7 @@ class FusionDefinition:
 
         Raises:  UndefinedFusionError if it does not.
         """
-        if getattr(self, "_fusion", None) is None and self.fec is None:
+        if self._fusion is None and self.fec is None:
             if type(self).definition is FusionDefinition.definition:
                 raise _undefined()
             with self:
@@ -294,13 +295,12 @@ class FusionDefinition:
 
         Raises:  AssertionError unless `execute` was called with `save_repro_inputs=True`.
         """
-        last: list[str] | None = getattr(self, "_last", None)
-        if last is None:
+        if self._last is None:
             raise AssertionError(
                 "fd.last_repro_script() cannot provide a repro because"
                 " fd.execute(inputs, save_repro_inputs=True) was not executed!"
             )
-        return scripts.script(repr(self), last)
+        return scripts.script(repr(self), self._last)
 
 
 def _undefined() -> UndefinedFusionError:

@@ -19,7 +19,7 @@ from samebits.fusion.known import KnownCalls
 from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_scalars, slowest_first
 from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
-from samebits.fusion.views import InputView, view_of
+from samebits.fusion.views import returned
 from samebits.kinds import ArrayKind, kind_of, narrow_storage, note_written, to_kind
 from samebits.ops.move import copy
 from samebits.program.graph import Program
@@ -60,10 +60,7 @@ class FusionExecutorCache:
                 self._aliases.setdefault(output.tensor, []).append(output.alias)
         self._written = sorted({self._inputs.index(x) for aliases in self._aliases.values() for x in aliases})
         self._made = distinct(fusion)
-        self._views: dict[TensorView, InputView] = {}
-        for output in fusion.outputs:
-            if output.tensor not in self._made and (view := view_of(output.tensor)) is not None:
-                self._views[output.tensor] = view
+        self._views = returned(fusion)
         self._turned = {
             x: tuple(np.argsort(slowest_first(x.stride_order)).tolist())
             for x in self._made

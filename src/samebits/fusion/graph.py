@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from samebits.errors import FusionError, FusionTypeError, shown
@@ -158,7 +158,7 @@ class TensorView(Val):
     def size(self, dim: int) -> Scalar:
         """The extent of an axis, which may be counted from the end.
 
-        Raises:  IndexError if there is no such axis.
+        Raises:  FusionError if there is no such axis.
         """
         return self.axes[self.fusion.axis("size", self, dim)].length
 
@@ -345,6 +345,16 @@ class Fusion:
         while (found := self._same.get(size)) is not None:
             size = found
         return size
+
+    def axis_of(self, size: Scalar, values: Iterable[Val]) -> tuple[TensorView, int] | None:
+        """The first tensor among values, and which axis of it, that is known to have an extent."""
+        root = self.root(size)
+        for x in values:
+            if isinstance(x, TensorView):
+                for place, axis in enumerate(x.axes):
+                    if self.root(axis.length) is root:
+                        return x, place
+        return None
 
     def same(self, x: Scalar, y: Scalar) -> Scalar:
         """Write down that two extents are equal; gives the one that stands for both: a constant where one is."""

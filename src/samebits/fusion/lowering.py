@@ -14,7 +14,7 @@ from samebits.fusion import datatypes, promotion
 from samebits.fusion.graph import Expr, Fusion, Number, Scalar, TensorView, Val
 from samebits.fusion.ops import LOWERED
 from samebits.fusion.refusals import REFUSALS, refused
-from samebits.fusion.views import view_of
+from samebits.fusion.views import returned
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.program.builder import ProgramBuilder
@@ -232,14 +232,9 @@ def lowered(fusion: Fusion, known: Mapping[Scalar, Number], extents: Mapping[Sca
 
 
 def distinct(fusion: Fusion) -> list[TensorView]:
-    """The tensors that a run computes, each once, in the order of outputs.
-
-    Views of inputs are none of them, but where they are written into an input, or the input is written.
-    """
-    aliases = {output.alias for output in fusion.outputs} - {None}
-    written = {output.tensor for output in fusion.outputs if output.alias is not None}
-    found = dict.fromkeys(output.tensor for output in fusion.outputs)
-    return [x for x in found if x in written or (view := view_of(x)) is None or view.source in aliases]
+    """The tensors that a run computes, each once, in the order of outputs: all but views of inputs."""
+    views = returned(fusion)
+    return [x for x in dict.fromkeys(output.tensor for output in fusion.outputs) if x not in views]
 
 
 def slowest_first(stride_order: tuple[int, ...]) -> tuple[int, ...]:

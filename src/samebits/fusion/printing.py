@@ -68,23 +68,13 @@ class _Python:
             return f"c{x.name}"
         if x.value is not None:
             self._line(f"c{x.name} = fd.define_scalar({number(x.value)}, dtype={x.dtype})")
-        elif (found := self._axis(x)) is not None:
+        elif (found := self.fusion.axis_of(x, self._known)) is not None:
             self._line(f"c{x.name} = fd.ops.size(tv{found[0].name}, dim={found[1]})")
         else:
             assert x.definition is not None  # extents of inputs are found among their axes
             self._expr(x.definition)
         self._known[x] = None
         return f"c{x.name}"
-
-    def _axis(self, x: Scalar) -> tuple[TensorView, int] | None:
-        """The first axis of a tensor written so far whose extent this is."""
-        root = self.fusion.root
-        for tensor in self._known:
-            if isinstance(tensor, TensorView):
-                for dim, axis in enumerate(tensor.axes):
-                    if root(axis.length) is root(x):
-                        return tensor, dim
-        return None
 
 
 def _define(x: TensorView) -> str:

@@ -1,6 +1,6 @@
 """Outputs that are inputs under another shape or order of axes: they share the input's memory where its library can.
 
-Start at `view_of`.
+Start at `returned`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from samebits.errors import FusionError, LayoutError
 from samebits.frozen import dataclass
 from samebits.fusion import datatypes
-from samebits.fusion.graph import Expr, Scalar, TensorView
+from samebits.fusion.graph import Expr, Fusion, Scalar, TensorView
 
-__all__ = ["InputView", "view_of"]
+__all__ = ["InputView", "returned"]
 
 # An extent: a number, or an input and the place of its axis.
 _Extent = int | tuple[TensorView, int]
@@ -57,7 +57,7 @@ class InputView:
         return made
 
 
-def view_of(x: TensorView) -> InputView | None:
+def _view_of(x: TensorView) -> InputView | None:
     """x as a view of an input; None if it is computed, or its elements do not have bytes of their own."""
     steps: list[tuple[str, tuple[Any, ...]]] = []
     while x.definition is not None:
@@ -86,13 +86,13 @@ def _step(expr: Expr) -> tuple[str, tuple[Any, ...]] | None:
 
 def _extent(size: Scalar) -> _Extent | None:
     """A size as a number, or as an axis of an input; None if it is computed."""
-    fusion = size.fusion
-    root = fusion.root(size)
-    if root.value is not None:
-        return int(root.value)
-    for x in fusion.inputs:
-        if isinstance(x, TensorView):
-            for place, axis in enumerate(x.axes):
-                if fusion.root(axis.length) is root:
-                    return x, place
-    return None
+    fusion, root = size.fusion, size.fusion.root(size)
+    return fusion.axis_of(root, fusion.inputs) if root.value is None else int(root.value)
+
+
+def returned(fusion: Fusion) -> dict[TensorView, InputView]:
+    """The outputs that a run gives back as views of inputs: neither they nor their inputs are written."""
+    targets = {output.alias for output in fusion.outputs}
+    written = {output.tensor for output in fusion.outputs if output.alias is not None}
+    found = {output.tensor: _view_of(output.tensor) for output in fusion.outputs if output.tensor not in written}
+    return {x: view for x, view in found.items() if view is not None and view.source not in targets}
