@@ -127,7 +127,7 @@ def cases(threads: int) -> Iterator[tuple[str, dict[str, Call]]]:
     yield "small call", {"ours": fused(small, x, y), "torch": lambda: (x + y).relu() * 2}
 
 
-def measure(threads: int) -> None:
+def by_threads(threads: int) -> None:
     """Rows of the table, by so many threads and cores."""
     torch.set_num_threads(threads)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # fusions use every core
@@ -140,7 +140,7 @@ def measure(threads: int) -> None:
 def main() -> None:
     """Print the table; each number of threads has a process, as a fusion that is kept keeps its threads."""
     if len(sys.argv) > 1:
-        return measure(int(sys.argv[1]))
+        return by_threads(int(sys.argv[1]))
     print("## Fusions\n\nA ratio is the other's time over ours.\n")
     print("| operation | threads | ours | others |\n|---|---|---|---|", flush=True)
     for threads in ("1", "2"):

@@ -162,7 +162,7 @@ def tables(bench: ModuleType, threads: int) -> Iterator[Callable[[], object]]:
             if part.threads == threads and part.isa in here:
                 yield functools.partial(part.part, part.isa, part.threads)
     else:
-        yield functools.partial(bench.measure, threads) if hasattr(bench, "measure") else bench.main
+        yield functools.partial(bench.by_threads, threads) if hasattr(bench, "by_threads") else bench.main
 
 
 def serve(path: pathlib.Path, threads: int, wanted: list[str] | None) -> None:
