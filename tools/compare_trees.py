@@ -6,8 +6,9 @@ BASE is another checkout, the head is this one; interpreter and other packages a
 head's benches where the base's package can, else each its own. A row is compared where both name it alike: by the
 table, the parameters of the bench's functions, the variables of its loops, and the call. Other libraries' are left out.
 A repeat is a process for either tree, side by side, of which one works at a time: a turn of each in every round, in
-random order. A turn is the least of three samples; a repeat gives the quotient of the trees' medians. Memory is placed
-anew in each process, which moves single rows by a tenth: believe what stays with more repeats.
+random order. A turn is the least of three samples, in time of the process where there is one thread; a repeat gives the
+quotient of the trees' medians. Memory is placed anew in each process, which moves single rows by a tenth: believe what
+stays with more repeats.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
@@ -86,14 +86,14 @@ def named(frame: FrameType | None, folder: pathlib.Path) -> tuple[str, set[objec
     return " ".join(filter(None, words)), threads
 
 
-def sample(call: Callable[[], object]) -> float:
+def sample(clock: Callable[[], float], call: Callable[[], object]) -> float:
     """Seconds of a call: the least of three samples, of one alone where it is long."""
 
     def seconds(count: int) -> float:
-        began = time.perf_counter()
+        began = clock()
         for _ in range(count):
             call()
-        return (time.perf_counter() - began) / count
+        return (clock() - began) / count
 
     once = seconds(1)  # also brings back what the other process drove out of the caches
     if once > LONG:
@@ -120,7 +120,7 @@ class Turns:
     def tell(self, said: object) -> None:
         print(json.dumps(said), file=self.answers, flush=True)
 
-    def measured(self, calls: Mapping[Any, Any], turn: Callable[[Any], float] = sample) -> None:
+    def measured(self, calls: Mapping[Any, Any], turn: Callable[[Any], float]) -> None:
         """Turns of the calls that are ours and wanted, by order, until the parent has enough of them."""
         where, threads = named(sys._getframe(2), self.folder)
         found: dict[str, Any] = {}
@@ -141,7 +141,9 @@ class Turns:
 
     def medians(self, calls: Mapping[Any, Any], *_: object, **__: object) -> dict[Any, float]:
         """In the place of `medians` and `bests`. The bench goes on with figures that mean nothing."""
-        self.measured(calls)
+        from samebits.bench.measure import clock
+
+        self.measured(calls, functools.partial(sample, clock(self.threads)))
         return dict.fromkeys(calls, 1.0)
 
     def reported(self, calls: Mapping[Any, Any], columns: Sequence[str], *_: object) -> dict[Any, dict[str, float]]:
