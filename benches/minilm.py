@@ -138,8 +138,13 @@ def call() -> None:
     print(f"figure: a run of three small nodes | {a * 1e6:.1f} us | ONNX Runtime {b * 1e6:.1f} us | {b / a:.2f}")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure and print."""
     latency()
     preparation()
     new_length()
     call()
+
+
+if __name__ == "__main__":
+    main()

@@ -67,7 +67,7 @@ def word(value: object) -> str:
     """A fact as a row is named by it; of what has no name, nothing."""
     kind = type(value)
     if kind in (str, int) or kind.__name__ == "dtype" or "__str__" in vars(kind):
-        return str(value)
+        return "" if str(value).startswith("<") else str(value)
     return kind.__name__ if kind.__module__.startswith("torch.nn") else ""
 
 
