@@ -1,10 +1,11 @@
-"""exp of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
+"""exp and exp2 of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
 
 x = k * log(2) / 32 + r, and e**x = 2**(k // 32) * t * (1 + r + tail), t = 2**(k % 32 / 32) rounded to float32, and
 `tail` is what r leaves of e**r together with what that rounding took off. The sum is found as high + low, which errs by
 less than 2**-36 of it (2**-36.07 at most): where high + low rounds alike with 2**-35.68 taken off and put on, that is
 the result, else the vector is computed in float64, as one in 150 is (Ziv 1991). These are half the instructions of
-the way by float64; that none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
+the way by float64; that none of the 2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s *
+log(2) where x = k / 32 + s, which is exact: two steps more find r as a pair. Start at `emit`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Iterable
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.kernels.functions import rounded
-from samebits.kernels.functions.exponentials import EXP_BY_TABLE
+from samebits.kernels.functions.exponentials import EXP2, EXP_BY_TABLE
+from samebits.kernels.functions.rounded import CorrectlyRounded
 
 # Adding it to |x| < 2**22 rounds x to an integer and leaves it, in two's complement, in the low bits.
 _ROUNDER = float.fromhex("0x1.8p+23")
@@ -22,10 +24,12 @@ _PER_STEP = float.fromhex("0x1.715476p+5")  # 32 / log(2)
 # log(2) / 32 = the sum of the two. k times the first is exact in 24 bits, and so is x less that: a multiple of 2**-30,
 # as x is from 2**-7 on, below which k is 0, and less than 2**-6.
 _STEP, _STEP_REST = float.fromhex("0x1.62e43p-6"), float.fromhex("-0x1.05c61p-34")
+# log(2) = the sum of the two.
+_LOG_2, _LOG_2_REST = float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")
 # (e**r - 1 - r) / r**2 on |r| <= log(2) / 64; relative error of e**r 2**-41.5.
 _TAIL = ("0x1.000000p-1", "0x1.5555b8p-3", "0x1.555596p-5")
-# Beyond it 2**-38 of the result may be subnormal.
-_WITHIN = 75.0
+# Beyond it 2**-38 of the result may be subnormal: of e**x, and of 2**x.
+_WITHIN, _WITHIN_OF_2 = 75.0, 108.0
 # What is taken off, as a part of the result.
 _MARGIN = 1.25 * 2.0**-36
 # 2**(i / 32) in float32, its bits less i << 18: what adding the bits of k, moved to the exponent, puts back.
@@ -102,22 +106,48 @@ _RESTS = (
 
 def emit(b: Builder, x: Vector) -> Vector:
     """e**x, correctly rounded; a NaN lane gives some NaN."""
-    high, low = pair(b, x, _MARGIN)
+    return _rounded(b, x, pair(b, x, _MARGIN), _WITHIN, EXP_BY_TABLE)
+
+
+def emit_exp2(b: Builder, x: Vector) -> Vector:
+    """2**x, correctly rounded; a NaN lane gives some NaN."""
+    return _rounded(b, x, pair_of_2(b, x, _MARGIN), _WITHIN_OF_2, EXP2)
+
+
+def _rounded(b: Builder, x: Vector, sum_less: tuple[Vector, Vector], within: float, row: CorrectlyRounded) -> Vector:
+    """The pair of f(x) * (1 - margin) as float32, by the row of float64 where the margin leaves it open."""
+    high, low = sum_less
     less, more = b.add(high, low), b.add(high, b.fma(high, b.like(high, 2 * _MARGIN), low))
-    doubt = b.invert(b.bit_and(b.less_equal(b.abs(x), b.like(x, _WITHIN)), b.equal(less, more)))
+    doubt = b.invert(b.bit_and(b.less_equal(b.abs(x), b.like(x, within)), b.equal(less, more)))
     found = [less]
     for _ in b.when(b.any(doubt), found):
         # Rows are masked by what is far below every limit: it does not ask for float64.
-        nothing = b.less(x, b.like(x, EXP_BY_TABLE.low))
+        nothing = b.less(x, b.like(x, row.low))
         found[0] = b.select(nothing, b.like(x, 0.0), less)
         for _ in b.when(b.any(b.bit_and(doubt, b.invert(nothing))), found):
-            found[0] = rounded.emit(b, EXP_BY_TABLE, x)
+            found[0] = rounded.emit(b, row, x)
     return found[0]
 
 
 def pair(b: Builder, x: Vector, margin: float = 0.0) -> tuple[Vector, Vector]:
     """e**x * (1 - margin), |x| <= 88, as a float32 and what it lacks, which is at most 2**-14 of it."""
     power, first, tail, _ = parts(b, x, margin)
+    return _summed(b, power, first, tail)
+
+
+def pair_of_2(b: Builder, x: Vector, margin: float) -> tuple[Vector, Vector]:
+    """2**x * (1 - margin), |x| <= 126, as a float32 and what it lacks."""
+    rounder, log_2 = b.like(x, _ROUNDER), b.like(x, _LOG_2)
+    shifted = b.fma(x, b.like(x, 32.0), rounder)
+    s, place = b.fma(b.sub(rounder, shifted), b.like(x, 1 / 32), x), b.bitcast(shifted, dtypes.int32)
+    first = b.mul(s, log_2)
+    rest = b.add(b.fma(s, log_2, b.neg(first)), _rests(b, place, margin))
+    power, first, tail, _ = _completed(b, place, first, b.fma(s, b.like(x, _LOG_2_REST), rest))
+    return _summed(b, power, first, tail)
+
+
+def _summed(b: Builder, power: Vector, first: Vector, tail: Vector) -> tuple[Vector, Vector]:
+    """power * (1 + first + tail), as a float32 and what it lacks."""
     high = b.fma(power, first, power)
     return high, b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
 
@@ -131,14 +161,22 @@ def parts(b: Builder, x: Vector, margin: float = 0.0) -> tuple[Vector, Vector, V
     rounder, step, step_rest = (b.like(x, c) for c in (_ROUNDER, _STEP, _STEP_REST))
     shifted = b.fma(x, b.like(x, _PER_STEP), rounder)
     minus_k, place = b.sub(rounder, shifted), b.bitcast(shifted, dtypes.int32)
-    first = b.fma(minus_k, step, x)
-    rest = b.fma(minus_k, step_rest, _looked_up(b, [c - margin for c in map(float.fromhex, _RESTS)], place))
+    return _completed(b, place, b.fma(minus_k, step, x), b.fma(minus_k, step_rest, _rests(b, place, margin)))
+
+
+def _completed(b: Builder, place: Vector, first: Vector, rest: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    """power, first, tail, r**2, where r = first + rest and `place` has k in its low bits."""
     r = b.add(first, rest)
     square = b.mul(r, r)
     tail = b.fma(rounded.polynomial(b, _TAIL, r), square, rest)
     power = b.bitcast(_looked_up(b, map(float.fromhex, _POWERS), place), dtypes.int32)
     power = b.bitcast(b.add(power, b.shift_left(place, 18)), dtypes.float32)
     return power, first, tail, square
+
+
+def _rests(b: Builder, place: Vector, margin: float) -> Vector:
+    """What the power's rounding took off, and the margin."""
+    return _looked_up(b, [c - margin for c in map(float.fromhex, _RESTS)], place)
 
 
 def _looked_up(b: Builder, table: Iterable[float], place: Vector) -> Vector:

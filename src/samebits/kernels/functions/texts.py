@@ -56,6 +56,7 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
 # What is faster where a register has sixteen lanes.
 _WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
     "exp": paired_exponential.emit,
+    "exp2": paired_exponential.emit_exp2,
     "erf": paired_error.emit,
     "sigmoid": paired_quotients.sigmoid,
     "tanh": paired_quotients.tanh,
