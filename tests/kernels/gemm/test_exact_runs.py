@@ -50,6 +50,13 @@ def rows_of_a() -> dict[str, Array]:
     found["huge"] = np.ldexp(random.integers(-127, 128, (3, K)), [[85], [100], [120]]).astype(BF16)
     found["zero"] = (drawn(2) * np.array([[0.0], [-0.0]])).astype(BF16)
     found["wide"] = np.ldexp(random.uniform(-1, 1, (3, K)), random.integers(-20, 20, (3, K))).astype(BF16)
+    # Words that pass before one that does not, which is larger or has a lower bit; in each run at another place.
+    for name, first, later in (("larger later", -12, 3), ("smaller later", 2, -14), ("one unit", 0, 0)):
+        x = np.ldexp(random.integers(-127, 128, (3, K)), first)
+        x[0, 40::56] = np.ldexp(random.integers(1, 128, x[0, 40::56].shape), later)
+        x[1, 99::128] = np.ldexp(255, later)
+        x[2, ::24] = np.ldexp(1, later)
+        found[name] = x.astype(BF16)
     # Multiples of one unit whose sums come up to 2^24 of it, and a unit beyond.
     for i, top in enumerate((2.0**12, 2.0**15, 2.0**17)):
         x = np.ones((2, K))
@@ -107,6 +114,10 @@ def test_chunks_without_scales_and_runs_of_three_words() -> None:
             run(isa, a, b, scale, 24, chunk=48)[0], reference(a, b, spec=Spec(48), b_scale=scale, b_block=24), what
         )
         assert_bits(run(isa, a, b, None, 8)[0], reference(a, b), what)
+    for few in (drawn(2)[:, :24].copy(), drawn(2)[:, :24].astype(F32)):  # the last run is shorter than a straight text
+        out, facts = run(isa, few, b[:24], None, 8, chunk=16)
+        assert facts["form"] != "decoded"
+        assert_bits(out, reference(few, b[:24], spec=Spec(16)))
 
 
 def test_a_sum_that_float32_would_round_is_not_exact() -> None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, KernelSpec, Pointer, Vector
@@ -45,6 +46,8 @@ MOST_ROWS, MOST_EXACT_ROWS = 16, 32
 _HIGH = 2
 # Tasks of one of several threads: each makes words of A once for all of its panels.
 _TASKS = 4
+# Runs of up to so many words are one straight text, and where none is summed in integers.
+_STRAIGHT, _SHORT = exact_runs.STRAIGHT, 2
 # Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
 _PAIRS, _AHEAD = 4, 16
 
@@ -239,18 +242,7 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
         for chunk in b.loop(0, steps, d.chunk):
             acc = [[zero for _ in vectors] for _ in range(high)]
             for run in b.loop(chunk, b.min(chunk + d.chunk, steps), d.run, carry=acc):
-                sums = [[zero for _ in vectors] for _ in range(high)]
-                if exact is not None:
-                    taken = exact.gain(b, sums, panel, run, _AHEAD)
-                    for s in b.loop(run + taken, b.min(run + d.run, steps), carry=sums):
-                        _step(b, d, engine, sums, a, pitch, panel, s)
-                elif d.run <= 2:
-                    for s in range(d.run):
-                        _step(b, d, engine, sums, a, pitch, panel, run + s)
-                else:
-                    for s in b.loop(run, b.min(run + d.run, steps), carry=sums):
-                        _step(b, d, engine, sums, a, pitch, panel, s)
-                _scale(b, d, acc, sums, scales, run // d.run)
+                _run(b, d, engine, exact, acc, (a, pitch, panel, scales), run, steps)
             for i in range(high):
                 for v in vectors:
                     at = i * d.nr + v * lanes
@@ -260,10 +252,52 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
     return b.function(f"{engine.step.replace(' ', '_')}_{high}", parameters, body)
 
 
-def _scale(b: Builder, d: Decode, acc: list[list[Vector]], sums: list[list[Vector]], scales: Pointer, q: Index) -> None:
-    """acc gains the sums of run q times their scales, or without scales is they."""
+def _run(
+    b: Builder, d: Decode, engine: Engine, exact: ExactRuns | None, acc: list[list[Any]],
+    places: tuple[Pointer, Index, Pointer, Pointer], run: Index, steps: Index,
+) -> None:  # fmt: skip
+    """acc gains the run that begins at word `run`; `places`: rows of A, their pitch, the panel and its scales."""
+    a, pitch, panel, scales = places
+    zero, of_all = b.constant(0, float32, b.isa.lanes), range(len(acc[0]))
+    sums: list[list[Any]] = [[zero for _ in row] for row in acc]
+    passing: Index = 0 if exact is None else exact.passing(b, run)
+
+    def scale(found: list[list[Any]], of: Sequence[int]) -> None:
+        _scale(b, d, acc, found, scales, run // d.run, of)
+
+    def straight() -> None:
+        for s in range(d.run):
+            _step(b, d, engine, sums, a, pitch, panel, run + s)
+
+    if d.run > (_SHORT if exact is None else _STRAIGHT):
+        if exact is not None:
+            for _ in b.when(passing > 0, carry=sums):
+                exact.gain(b, sums, panel, run, passing, _AHEAD)
+        for s in b.loop(run + passing, b.min(run + d.run, steps), carry=sums):
+            _step(b, d, engine, sums, a, pitch, panel, s)
+    elif exact is None:
+        straight()
+    elif len(acc) == 1:  # the run as a whole is summed in integers, or nothing of it
+        for _ in b.when(passing >= d.run, carry=sums):
+            exact.gain(b, sums, panel, run, d.run, _AHEAD)
+        for _ in b.when(passing < d.run, carry=sums):
+            straight()
+    else:  # the same, but sums are scaled as they are there: registers would not hold those of several rows
+        for _ in b.when(passing >= d.run, carry=acc):
+            exact.gain(b, [[*row] for row in sums], panel, run, d.run, _AHEAD, scale)
+        for _ in b.when(passing < d.run, carry=acc):
+            straight()
+            scale(sums, of_all)
+        return
+    scale(sums, of_all)
+
+
+def _scale(
+    b: Builder, d: Decode, acc: list[list[Any]], sums: list[list[Any]], scales: Pointer, q: Index, of: Sequence[int]
+) -> None:
+    """acc gains the sums of run q times their scales, or without scales is they, in these vectors of columns."""
     lanes = b.isa.lanes
-    for v in range(d.nr // lanes):
+    for v in of:
         if d.scale is None:
             for i, row in enumerate(sums):
                 acc[i][v] = row[v]
@@ -372,7 +406,8 @@ def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -
     assert isinstance(panels, Panels)  # the caller looked
     scaled = panels.block > 0
     run = panels.block if scaled else c.spec.chunk
-    regular = c.spec.chunk % run == 0 and run % EIGHT == 0 and (not scaled or c.k % run == 0)
+    whole = c.k % run == 0 or not (scaled or run <= EIGHT * _STRAIGHT)
+    regular = c.spec.chunk % run == 0 and run % EIGHT == 0 and whole
     other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates or c.a.is_scaled_by_block
     pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa) and PAIRS.name not in machine.slow
     exact = not pairs and exact_runs.suits(isa, c.a.dtype, run)
