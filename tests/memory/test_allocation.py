@@ -11,13 +11,16 @@ import threading
 from typing import Any
 
 import guard
+import ml_dtypes
 import numpy as np
 import pytest
 
 from samebits import Tensor
 from samebits.errors import DeviceError, OptionError
-from samebits.memory import CPU, HOST, Buffer, Device, HostResource, MemoryResource, allocate, use_resource
+from samebits.memory import CPU, HOST, Buffer, Device, HostResource, MemoryResource, allocate, new_array, use_resource
+from samebits.memory.address import ALIGNMENT, address_of
 from samebits.memory.allocation import resource_of
+from samebits.memory.pages import MAPPED
 
 pytestmark = pytest.mark.usefixtures("short_collections")
 
@@ -102,6 +105,37 @@ def test_the_resource_in_use_gives_host_memory_to_this_thread_alone() -> None:
     assert not tensor.numpy().any()
     del tensor
     assert mine.lent == 0
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 5), (), (255, 128), (257, 128), (3, 512, 512)])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.bool_])
+def test_an_array_is_lent_while_it_or_a_part_of_it_lives(shape: tuple[int, ...], dtype: Any) -> None:
+    pool = HostResource()
+    with use_resource(pool):
+        array = new_array(shape, np.dtype(dtype))
+        other = new_array(shape, np.dtype(dtype))
+    assert (array.shape, array.dtype, array.flags.c_contiguous, array.flags.writeable) == (shape, dtype, True, True)
+    assert array.nbytes == 0 or address_of(array) % ALIGNMENT == 0
+    assert not np.shares_memory(array, other)
+    array[...] = 1
+    other[...] = 0
+    part = Tensor.from_any(array.reshape(-1)[1:])
+    del array, other
+    gc.collect()
+    with use_resource(pool):
+        again = new_array(shape, np.dtype(dtype))
+    again[...] = 0
+    assert (part.numpy() == 1).all(), "what is lent is not given to another"
+    assert pool.statistics.reuses == (again.nbytes >= MAPPED)
+    del part, again
+    gc.collect()
+    assert pool.statistics.lent_blocks == 0
+
+
+def test_an_array_of_more_than_there_is_is_a_memory_error() -> None:
+    for count in (1 << 46, 1 << 60):
+        with pytest.raises(MemoryError):
+            new_array((count,), np.dtype(np.float64))
 
 
 def test_what_is_no_host_memory_is_not_used_for_it() -> None:

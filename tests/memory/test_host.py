@@ -423,6 +423,29 @@ def test_a_handler_that_raises_leaves_nothing_lent(size_bytes: int) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("rows", [256, 1024])
+def test_a_handler_that_raises_leaves_no_array_lent(rows: int) -> None:
+    pool = HostResource(keep_bytes=4 * MIB)
+
+    def borrow() -> None:
+        with memory.use_resource(pool):
+            kept = memory.new_array((rows, 512), np.dtype(np.float32))
+            kept[0, 0] = 1
+            part = kept[1:].T
+            del kept, part  # a frame that ends is not traced any more
+
+    number = 0
+    while interrupted_at(number, borrow):
+        assert pool.statistics.lent_blocks == 0, number
+        number += 1
+    assert number > 20
+    reuses = pool.statistics.reuses
+    borrow()
+    borrow()
+    assert pool.statistics.reuses >= reuses + 1, "the pool still works"
+
+
+@pytest.mark.usefixtures("quiet")
 def test_memory_of_a_lease_on_an_address_is_never_left_lent_either() -> None:
     pool = HostResource()
 
@@ -548,9 +571,10 @@ def test_a_thread_that_python_does_not_know_gives_memory_back() -> None:
 EXITS = {
     "live": """
         import samebits as sb
-        from samebits.memory import HostResource, allocate
+        from samebits.memory import HostResource, allocate, new_array
         held = [allocate(size) for size in (10, 1 << 20, 1 << 23)]
         arrays = [buffer.array() for buffer in held]
+        arrays.append(new_array((1000, 1000), arrays[0].dtype)[1:])
         own = allocate(1 << 20, resource=HostResource())
         tensor = sb.Tensor.zeros((1000, 1000))
         capsule = tensor.__dlpack__(max_version=(1, 0))

@@ -4,7 +4,7 @@ Start at `allocate` and `Buffer`; where memory comes from is a `MemoryResource`,
 """
 
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.allocation import HOST, allocate, use_resource
+from samebits.memory.allocation import HOST, allocate, new_array, use_resource
 from samebits.memory.buffer import Buffer
 from samebits.memory.cuda import CudaResource
 from samebits.memory.device import CPU, Device
@@ -23,5 +23,6 @@ __all__ = [
     "Statistics",
     "address_of",
     "allocate",
+    "new_array",
     "use_resource",
 ]

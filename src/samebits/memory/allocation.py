@@ -1,17 +1,20 @@
 """New memory: from the default host resource, from one that is in use for a block of code, or from a device's."""
 
 import contextlib
+import ctypes
 import functools
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from samebits import driver
 from samebits.errors import DeviceError, OptionError, message, shown
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.buffer import SPACE, Buffer, leased, pooled
+from samebits.memory.buffer import SPACE, Buffer, leased, pool_lease, pooled
 from samebits.memory.cuda import CudaResource
 from samebits.memory.device import CPU, Device, check_device
 from samebits.memory.host import HostResource, check_count, check_no_stream
@@ -19,7 +22,7 @@ from samebits.memory.pages import MAPPED
 from samebits.memory.resource import MemoryResource
 from samebits.shapes import check_flag
 
-__all__ = ["HOST", "allocate", "resource_of", "use_resource"]
+__all__ = ["HOST", "allocate", "new_array", "resource_of", "use_resource"]
 
 HOST: Final = HostResource()
 
@@ -71,6 +74,34 @@ def allocate(
     buffer._resource = HOST
     buffer._start = start
     return buffer
+
+
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A NumPy array of arbitrary elements in new memory, row-major.
+
+    As `allocate`, from which it differs for big blocks of the host alone: there is no buffer between the array and its
+    lease, which takes a third of the time.
+
+    Raises:
+        MemoryError: There is not that much.
+    """
+    size_bytes = math.prod(shape) * dtype.itemsize
+    resource = _get_current()
+    if type(resource) is not HostResource or not MAPPED <= size_bytes <= _MOST:
+        return np.ndarray(shape, dtype, allocate(size_bytes).array())
+    block, _ = resource.take(size_bytes)
+    memory = _memory_type(block.size_bytes).from_address(block.address)
+    memory.lease = pool_lease(resource, block, size_bytes)
+    return np.ndarray(shape, dtype, memory)
+
+
+@functools.cache
+def _memory_type(size_bytes: int) -> Any:
+    """The type of memory that an array can lie in and that keeps a lease; there is one for each size that a pool has.
+
+    NumPy takes it for the array's base, and asks it for its bytes by the buffer protocol.
+    """
+    return type("LeasedMemory", (ctypes.c_char * size_bytes,), {"__slots__": ("lease",)})
 
 
 def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream: object) -> Buffer:

@@ -388,7 +388,12 @@ def leased(resource: MemoryResource, address: int, size_bytes: int, read_only: b
 
 def pooled(resource: HostResource, block: PageBlock, size_bytes: int) -> Buffer:
     """size_bytes of a block that was just taken from the host's pool, to which it goes back after the last use."""
-    return _leased(Lease(resource, block.address, size_bytes, partial(resource.give, block)))
+    return _leased(pool_lease(resource, block, size_bytes))
+
+
+def pool_lease(resource: HostResource, block: PageBlock, size_bytes: int) -> Lease:
+    """What gives such a block back to the pool when nobody holds it any more."""
+    return Lease(resource, block.address, size_bytes, partial(resource.give, block))
 
 
 def _leased(lease: Lease, read_only: bool = False) -> Buffer:

@@ -196,11 +196,10 @@ class _Shelf:
     def take(self, size_bytes: int) -> PageBlock | None:
         """The block of that size that was used last; it is on the shelf no more."""
         blocks = self._sizes.get(size_bytes)
-        if not blocks:
+        try:
+            return blocks.pop() if blocks else None
+        except IndexError:  # another thread took the last
             return None
-        with contextlib.suppress(IndexError):  # another thread took the last
-            return blocks.pop()
-        return None
 
     def oldest(self) -> PageBlock | None:
         """The block that was used longest ago, of the size that was; it is on the shelf no more."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import struct
 import sys
 import threading
@@ -25,7 +24,7 @@ from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kinds import ArrayKind, note_written
 from samebits.layout import Layout, Shape
-from samebits.memory import CPU, address_of, allocate
+from samebits.memory import CPU, address_of, new_array
 from samebits.memory.pages import MAPPED
 from samebits.native.table import FIXED, RESULT, WORKSPACE, CallPlace, Table
 from samebits.ops.recipe import CallOperand, Prepared
@@ -186,15 +185,10 @@ def _span(x: Tensor) -> tuple[int, int]:
 def _maker(kind: ArrayKind, result: Tensor) -> Maker:
     """What makes an array like a call's first result, of a dtype that NumPy has."""
     if kind == "numpy":
-        return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
+        return Maker(new_array if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
     layout = Layout.dense(result.shape, width_bits=result.dtype.width_bits)
     make = _torch if kind == "torch" else in_new_memory
     return Maker(functools.partial(make, layout.required_bytes), layout, result.dtype)
-
-
-def _reused(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """A new NumPy array on pooled memory, which is for large ones."""
-    return np.ndarray(shape, dtype, allocate(math.prod(shape) * dtype.itemsize).array())
 
 
 def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
