@@ -428,20 +428,20 @@ def test_a_handler_that_raises_leaves_no_array_lent(rows: int) -> None:
     pool = HostResource(keep_bytes=4 * MIB)
 
     def borrow() -> None:
-        with memory.use_resource(pool):
-            kept = memory.new_array((rows, 512), np.dtype(np.float32))
-            kept[0, 0] = 1
-            part = kept[1:].T
-            del kept, part  # a frame that ends is not traced any more
+        kept = memory.new_array((rows, 512), np.dtype(np.float32))
+        kept[0, 0] = 1
+        part = kept[1:].T
+        del kept, part  # a frame that ends is not traced any more
 
     number = 0
-    while interrupted_at(number, borrow):
-        assert pool.statistics.lent_blocks == 0, number
-        number += 1
-    assert number > 20
-    reuses = pool.statistics.reuses
-    borrow()
-    borrow()
+    with memory.use_resource(pool):
+        while interrupted_at(number, borrow):
+            assert pool.statistics.lent_blocks == 0, number
+            number += 1
+        assert number > 20
+        reuses = pool.statistics.reuses
+        borrow()
+        borrow()
     assert pool.statistics.reuses >= reuses + 1, "the pool still works"
 
 
