@@ -214,8 +214,10 @@ def define(name: str, *operands: object) -> Val:
 
 def value(made: Expr, dtype: DataType) -> Val:
     """The output of an operation over operands that broadcast: a tensor if one of them is."""
-    fusion, tensors = next(made.inputs).fusion, made.tensors
-    return fusion.tensor(made, dtype, joined(made.op, tensors)) if tensors else fusion.scalar(made, dtype)
+    tensors = made.tensors
+    if tensors:
+        return tensors[0].fusion.tensor(made, dtype, joined(made.op, tensors))
+    return next(made.inputs).fusion.scalar(made, dtype)
 
 
 def _check(name: str, takes: str, operands: Sequence[Val]) -> None:
