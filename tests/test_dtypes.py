@@ -173,7 +173,7 @@ def test_what_names_no_row_is_refused_by_the_public_name() -> None:
     with pytest.raises(DTypeError) as error:
         samebits.dtype("float33")
     assert str(error.value) == (
-        "dtype: x is 'float33', must be a row of dtypes.ROWS; "
+        "dtype: x is 'float33', must be an element format; "
         "pass one of its names, such as 'float32', 'float64', 'float16'"
     )
 
@@ -204,7 +204,7 @@ def test_unknown_dtypes_are_named() -> None:
         is_array = hasattr(x, "dtype") and not isinstance(x, type)
         others = ", 'float64', 'float16'" if isinstance(x, str) and x == "float33" else ""
         remedy = "pass its dtype" if is_array else f"pass one of its names, such as 'float32'{others}"
-        assert str(error.value) == f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; {remedy}"
+        assert str(error.value) == f"dtypes.of: dtype is {x!r}, must be an element format; {remedy}"
 
 
 def test_narrow_rows_have_no_size_in_bytes() -> None:

@@ -54,7 +54,11 @@ REMEDIES: list[tuple[Callable[[], Any], str, Callable[[], Any]]] = [
     (lambda: T.empty((2,), device="cpu"), "write Device('cpu')", lambda: T.empty((2,), device=sb.Device("cpu"))),
     (lambda: T.zeros((2,)).to("cpu:0"), "write Device('cpu', 0)", lambda: T.zeros((2,)).to(sb.Device("cpu", 0))),
     (lambda: T.zeros((2,)).to("cuda:1"), "write Device('cuda', 1)", lambda: sb.Device("cuda", 1)),
-    (lambda: T.zeros((2,)).to("gpu"), "write Device('cpu')", lambda: T.zeros((2,)).to(sb.Device("cpu"))),
+    (lambda: T.zeros((2,)).to("bfloat16"), "write Device('cpu'), or call astype for another dtype",
+     lambda: (T.zeros((2,)).to(sb.Device("cpu")), T.zeros((2,)).astype("bfloat16"))),
+    (lambda: T.zeros((2,)).to(None), "write Device('cpu')", lambda: T.zeros((2,)).to(sb.Device("cpu"))),
+    (lambda: sb.Device("cuda:0"), "pass the number of the device apart, as Device('cuda', 0)",
+     lambda: sb.Device("cuda", 0)),
     # tensors
     (lambda: T.zeros((2,)).item(), "use tolist()", T.zeros((2,)).tolist),
     (lambda: iter(T.zeros(())), "use item()", T.zeros(()).item),

@@ -77,7 +77,7 @@ class DType:
         if isinstance(other, DType):  # said here, or Python would ask the other row too
             return self is other
         if _meant(other) is self:
-            expected, remedy = "a row of dtypes.ROWS", f"compare with samebits.dtype({shown(other)})"
+            expected, remedy = "an element format", f"compare with samebits.dtype({shown(other)})"
             raise DTypeError("DType ==", "other", "", shown(other), expected, remedy)
         return NotImplemented
 
@@ -306,7 +306,7 @@ def of(x: object) -> DType:
         known = near(x.lower().replace("fp", "float"), _BY_NAME) if isinstance(x, str) else []
         names = ", ".join(map(repr, known or ["float32"]))
         remedy = "pass its dtype" if is_array else f"pass one of its names, such as {names}"
-        raise DTypeError("dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", remedy)
+        raise DTypeError("dtypes.of", "dtype", "", shown(x), "an element format", remedy)
     return found
 
 

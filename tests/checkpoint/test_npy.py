@@ -145,7 +145,7 @@ def test_a_format_that_we_lack_is_listed_and_refused_when_it_is_asked_for(tmp_pa
         assert found.tensors["x"].dtype is None
         assert found.tensors["x"].shape == (3,)
         for ask in (lambda: found["x"], lambda: found.read("x")):
-            with pytest.raises(DTypeError, match=r"tensor 'x' format is .*, must be a row of dtypes.ROWS"):
+            with pytest.raises(DTypeError, match=r"tensor 'x' format is .*, must be an element format"):
                 ask()
 
 

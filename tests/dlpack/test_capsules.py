@@ -395,7 +395,7 @@ def test_device_memory_is_a_fact() -> None:
     assert repr(t[0]) == "Tensor(float32, shape=(3,), cuda:1)"
 
 
-A_ROW = "must be a row of dtypes.ROWS in one lane, or in lanes of fewer than 8 bits that fill bytes; convert it first"
+A_ROW = "must be an element format in one lane, or in lanes of fewer than 8 bits that fill bytes; convert it first"
 HOSTILE = {
     "x (shape, strides) is ((-2, 3), (3, 1)), must be those of a layout; report it to the producer": {"shape": (-2, 3)},
     f"x (shape, strides) is (({2**62}, 3), (3, 1)), must be those of a layout; report it to the producer": {

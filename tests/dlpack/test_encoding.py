@@ -173,7 +173,7 @@ def test_integers_are_not_widened_and_whole_bytes_have_no_lanes() -> None:
     assert "width is 8 bits, must be fewer than 8 bits" in str(error.value)
 
 
-A_ROW = "must be a row of dtypes.ROWS in one lane, or in lanes of fewer than 8 bits that fill bytes; convert it first"
+A_ROW = "must be an element format in one lane, or in lanes of fewer than 8 bits that fill bytes; convert it first"
 UNKNOWN = {
     "complex64 (code 5, bits 64, lanes 1)": (5, 64, 1, 0),
     "complex128 (code 5, bits 128, lanes 1)": (5, 128, 1, 0),

@@ -124,7 +124,7 @@ BAD_FACES: dict[str, tuple[type[SamebitsError], dict[str, Any]]] = {
         ExchangeError,
         {"mask": np.zeros(3)},
     ),
-    "Tensor.from_any: x dtype is dtype('V1'), must be a row of dtypes.ROWS; pass one of its names, such as 'float32'": (
+    "Tensor.from_any: x dtype is dtype('V1'), must be an element format; pass one of its names, such as 'float32'": (
         DTypeError,
         {"typestr": "|V1"},
     ),

@@ -150,10 +150,10 @@ REFUSED = [
      ("execute: input 0 is of dtype int4_t, must be of dtype float; convert it first:"
       f" {T0} bound to a tensor of dtype float, but got a tensor of dtype int4_t")),
     (scaled, [X[0].astype(">f4"), 2.0],
-     ("execute: input 0 dtype is >f4, must be a row of dtypes.ROWS, in this machine's byte order;"
+     ("execute: input 0 dtype is >f4, must be an element format, in this machine's byte order;"
       " convert it first")),
     (scaled, [X[0].astype(complex), 2.0],
-     ("execute: input 0 dtype is complex128, must be a row of dtypes.ROWS, in this machine's byte order;"
+     ("execute: input 0 dtype is complex128, must be an element format, in this machine's byte order;"
       " convert it first")),
     # ranks and extents
     (scaled, [X, 2.0],

@@ -454,6 +454,43 @@ def test_values_of_another_fusion_and_calls_after_the_end_are_refused():
     )
 
 
+def test_what_an_exception_ends_is_no_definition():
+    fd, made = FusionDefinition(), []
+
+    def defined():
+        with fd:
+            made.append(fd.define_tensor([-1], True))
+            fd.add_output(fd.ops.neg(made[0]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        defined()
+    with pytest.raises(sb.errors.UndefinedFusionError, match=r"^execute: fusion is undefined"):
+        fd.execute([np.ones(2, np.float32)])
+    with pytest.raises(sb.errors.FusionError, match=r"^neg: call is after the end of the definition"):
+        fd.ops.neg(made[0])
+    with fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([-1], True)))
+    assert fd.execute([np.ones(2, np.float32)])[0].tolist() == [-1, -1]
+
+
+def test_a_subclass_whose_definition_fails_is_defined_anew_by_the_next_run():
+    class Twice(FusionDefinition):
+        fails = True
+
+        def definition(self):
+            self.add_output(self.ops.neg(self.define_tensor([-1], True)))
+            if self.fails:
+                raise ZeroDivisionError
+
+    fd = Twice()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            fd.execute([np.ones(2, np.float32)])
+    fd.fails = False
+    assert fd.execute([np.ones(2, np.float32)])[0].tolist() == [-1, -1]
+
+
 def test_the_page_lists_every_operation_as_it_is():
     page = (pathlib.Path(__file__).parents[2] / "docs" / "fusion.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_ ]+)` \| (there|refused|not yet)", page, re.M)

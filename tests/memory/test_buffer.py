@@ -136,6 +136,8 @@ def test_a_device_is_a_value() -> None:
         "Device: kind is 'gpu', must be one of "
         "['cpu', 'cuda', 'cuda_host', 'cuda_managed', 'rocm', 'rocm_host']; name one of these"
     )
+    with pytest.raises(DeviceError, match=r"apart, as Device\('cuda', 0\)$"):
+        Device("cuda:1")
     for index in (True, np.True_, 1.0, "1"):
         with pytest.raises(DeviceError) as error:
             Device("cuda", index)  # type: ignore[arg-type]

@@ -251,17 +251,17 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.matmul(X, W.T, out_dtype="float7"), sb.DTypeError,
-        ("matmul: out_dtype is 'float7', must be a row of dtypes.ROWS; "
+        ("matmul: out_dtype is 'float7', must be an element format; "
          "pass one of its names, such as 'float64', 'float32', 'float16'"),
     ),
     (
         lambda: sb.matmul(X, INTEGERS.T, a_dtype="int9", a_scale=1.0), sb.DTypeError,
-        ("matmul: a_dtype is 'int9', must be a row of dtypes.ROWS; "
+        ("matmul: a_dtype is 'int9', must be an element format; "
          "pass one of its names, such as 'int8', 'int4', 'int2'"),
     ),
     (
         lambda: sb.grad_input(DY, W, out_dtype=5), sb.DTypeError,
-        "grad_input: out_dtype is 5, must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+        "grad_input: out_dtype is 5, must be an element format; pass one of its names, such as 'float32'",
     ),
     (
         lambda: sb.matmul(X, W.T, beta=5.0), sb.OptionError,
@@ -273,7 +273,7 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.pack(W, left="complex64"), sb.DTypeError,
-        "pack: left is 'complex64', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+        "pack: left is 'complex64', must be an element format; pass one of its names, such as 'float32'",
     ),
     (
         lambda: sb.pack(W, left="int16"), sb.DTypeError,
@@ -344,7 +344,7 @@ NO_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "another order of bytes": (
         lambda: X.astype(">f4"), sb.DTypeError,
-        "dtype is >f4, must be a row of dtypes.ROWS, in this machine's byte order; convert it first",
+        "dtype is >f4, must be an element format, in this machine's byte order; convert it first",
     ),
     "masked": (
         lambda: np.ma.masked_array(X, X > 0), sb.ExchangeError,

@@ -93,6 +93,25 @@ def closed():
             "matmul: a dtype is int64, must be a float or an integer of at most 8 bits; convert it first",
         ),
         (
+            lambda x: sb.linear(x, np.ones((5, 4), np.int8), weight_scale=[0.5] * 5),
+            sb.DTypeError,
+            (
+                "linear: weight_scale dtype is float64, as NumPy reads a list, must be float32 or float16 or bfloat16 "
+                "or float8_e3m4 or float8_e4m3 or float8_e4m3b11fnuz or float8_e4m3fn or float8_e4m3fnuz or "
+                "float8_e5m2 or float8_e5m2fnuz or float8_e8m0fnu; pass an array, which says its dtype"
+            ),
+        ),
+        (
+            lambda x: sb.add(x, [1.0, 2.0, 3.0, 4.0]),
+            sb.DTypeError,
+            "add: y dtype is float64, as NumPy reads a list, must be float32; pass an array, which says its dtype",
+        ),
+        (
+            lambda x: sb.matmul(sb.pack(x), x),
+            sb.ExchangeError,
+            "matmul: a is a packed matrix [3, 4], must be an array; pass the array that was packed",
+        ),
+        (
             lambda x: sb.matmul(x, x.T, activation="tanh"),
             sb.OptionError,
             "matmul: activation is 'tanh', must be one of ('erf', 'exp', 'gelu', 'relu'); apply it after",
@@ -155,7 +174,7 @@ def closed():
             lambda x: sb.matmul(x, x.T, out_dtype=10**5000),
             sb.DTypeError,
             (
-                "matmul: out_dtype is a number of too many digits to show, must be a row of dtypes.ROWS; "
+                "matmul: out_dtype is a number of too many digits to show, must be an element format; "
                 "pass one of its names, such as 'float32'"
             ),
         ),
@@ -176,7 +195,7 @@ def closed():
             lambda x: sb.cast(x, "float7"),
             sb.DTypeError,
             (
-                "cast: dtype is 'float7', must be a row of dtypes.ROWS; "
+                "cast: dtype is 'float7', must be an element format; "
                 "pass one of its names, such as 'float64', 'float32', 'float16'"
             ),
         ),

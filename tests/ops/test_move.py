@@ -265,7 +265,7 @@ def test_concat_of_one_and_of_nothing() -> None:
     x = np.ones((2, 0))
     assert sb.concat([x]).shape == (2, 0)
     assert sb.concat([x, np.ones((2, 3))], 1).tolist() == [[1, 1, 1]] * 2
-    with pytest.raises(sb.OptionError, match=r"concat: arrays is \[\], must be a sequence of arrays"):
+    with pytest.raises(sb.OptionError, match=r"concat: arrays is \[\], must be a list or tuple of arrays"):
         sb.concat([])
     with pytest.raises(sb.ShapeError, match=r"concat: arrays\[1\] shape is \(3, 3\), must be that of arrays\[0\]"):
         sb.concat([x, np.ones((3, 3))], 1)

@@ -1,7 +1,9 @@
 """Sessions: inputs checked in full sentences, any kind of array, threads, empty batches, traces, plans."""
 
+import copy
 import os
 import pathlib
+import pickle
 import resource
 import threading
 from typing import Any
@@ -148,6 +150,16 @@ def test_a_session_says_what_it_takes_and_gives() -> None:
     session = cpu.prepare(table(), isa="scalar", threads=2)
     assert (session.input_names, session.output_names) == (("ids",), ("y",))
     assert repr(session) == "Session(ids: int64[n] -> y: float32[n, 3]; isa scalar, threads 2)"
+
+
+@pytest.mark.parametrize("again", [pickle.dumps, copy.deepcopy])
+def test_a_session_is_no_value_for_another_process(again: Any) -> None:
+    with pytest.raises(TypeError) as error:
+        again(SESSION)
+    assert str(error.value) == (
+        "pickle: session is bound to this process, must be what another can hold; load the model in each process, or "
+        "share the session among threads"
+    )
 
 
 @pytest.mark.parametrize("index", [4, -5, 2**62])

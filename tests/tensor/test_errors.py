@@ -32,7 +32,7 @@ def test_a_format_that_is_none_is_refused_in_the_words_of_the_call(name: str) ->
     with pytest.raises(DTypeError) as error:
         getattr(t, name)(*given.get(name, ((2,),)), dtype="bf16", **options)
     remedy = "pass one of its names, such as 'bfloat16'"
-    assert str(error.value) == f"Tensor.{name}: dtype is 'bf16', must be a row of dtypes.ROWS; {remedy}"
+    assert str(error.value) == f"Tensor.{name}: dtype is 'bf16', must be an element format; {remedy}"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def unaligned() -> np.ndarray:
 
 PACKED = "packed, 4 bits an element, must be whole bytes; pass copy=True for one byte an element"
 ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
-    "Tensor.from_any: x dtype is >f4, must be a row of dtypes.ROWS, in this machine's byte order; convert it first": (
+    "Tensor.from_any: x dtype is >f4, must be an element format, in this machine's byte order; convert it first": (
         DTypeError,
         lambda: Tensor.from_any(np.zeros(2, ">f4")),
     ),
@@ -188,7 +188,10 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         LayoutError,
         lambda: Tensor.empty((2,), storage=["packed"]),  # type: ignore[arg-type]
     ),
-    "Layout[...]: index of axis 0 is a number of too many digits to show, must be in [-2, 2); use an existing one": (
+    "Tensor[...]: index of axis 0 is [0, 1], must be an integer, a slice, None or ...; call samebits.take for what "
+    "lies anywhere": (LayoutError, lambda: Tensor.zeros((2,))[[0, 1]]),  # type: ignore[index]
+    "format: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: f"{Tensor.zeros((2,)):.2f}"),
+    "Tensor[...]: index of axis 0 is a number of too many digits to show, must be in [-2, 2); use an existing one": (
         LayoutError,
         lambda: Tensor.zeros((2,))[10**5000],
     ),

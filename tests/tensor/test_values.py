@@ -72,6 +72,13 @@ def test_items_are_python_numbers() -> None:
     assert [x.item() for x in Tensor.arange(3, dtype="uint2")] == [0, 1, 2]
 
 
+def test_one_element_is_formatted_as_its_number_and_taken_by_an_index_of_rank_0() -> None:
+    x = Tensor.from_any([[1.25, 2.0]])
+    assert (f"{x[0, 0]:.1f}", f"{x[:, :1]:6.2f}") == ("1.2", "  1.25")
+    assert (f"{x}", f"{Tensor.full((), 3, 'int4'):04d}") == (repr(x), "0003")
+    assert x[0][np.array(1)].item() == x[0, np.int64(-1)].item() == 2
+
+
 def test_one_element_is_a_float_an_int_and_a_truth_value_as_in_numpy() -> None:
     for row in NUMPY_ROWS:
         for value in (row.min, 0, 1, row.max) if row.has_zero and row.max >= 1 else (1,) if row.max >= 1 else ():

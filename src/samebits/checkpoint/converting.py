@@ -291,7 +291,7 @@ def _strange(call: str, name: str, words: Mapping[str, str], reason: str, includ
         return reason
     if include:
         remedy = "leave it out with --exclude"
-        raise DTypeError(call, f"tensor {name!r}", "format", words[name], "a row of dtypes.ROWS", remedy)
+        raise DTypeError(call, f"tensor {name!r}", "format", words[name], "an element format", remedy)
     return f"of {words[name]}"
 
 

@@ -63,7 +63,7 @@ class StoredTensor:
         """
         if self.dtype is None:
             remedy = "convert it where it was written" if self.stored != "C64" else "store its real and imaginary parts"
-            raise DTypeError(call, f"tensor {self.name!r}", "format", self.stored, "a row of dtypes.ROWS", remedy)
+            raise DTypeError(call, f"tensor {self.name!r}", "format", self.stored, "an element format", remedy)
         return self.dtype
 
     def layout(self, call: str) -> Layout:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -56,10 +57,17 @@ def named(call: str, option: str) -> Iterator[None]:
 
 
 def told(error: errors.SamebitsError) -> str:
-    """An error without the name of the Python function and of its argument."""
+    """An error without the name of the Python function and of its argument; arguments in its remedy are options."""
     subject = f"{error.fact} " if error.fact else ""
     actual, expected = errors.in_short(str(error.actual)), errors.in_short(str(error.expected))
-    return f"{subject}is {actual}, must be {expected}; {error.remedy}"
+    context = click.get_current_context(silent=True)
+    options = {parameter.name for parameter in context.command.params} if context else set[str | None]()
+
+    def option(found: re.Match[str]) -> str:
+        return f"--{found[1]} {found[2]}".rstrip() if found[1] in options else found[0]
+
+    remedy = re.sub(r"\b(\w+)='?(\w*)'?", option, error.remedy)
+    return f"{subject}is {actual}, must be {expected}; {remedy}"
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 gives it none

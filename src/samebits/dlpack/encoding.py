@@ -204,7 +204,7 @@ def _element(encoding: Encoding, call: str) -> tuple[DType, int, Storage]:
     name = dtype.name if dtype is not None else _CODE_NAMES.get(code, "unknown to DLPack 1.3").format(bits)
     flag = ", padded" if is_padded else ""
     actual = f"{name} (code {code}, bits {bits}, lanes {lanes}{flag})"
-    expected = "a row of dtypes.ROWS in one lane, or in lanes of fewer than 8 bits that fill bytes"
+    expected = "an element format in one lane, or in lanes of fewer than 8 bits that fill bytes"
     raise DTypeError(call, "x", "DLPack dtype", actual, expected, "convert it first")
 
 

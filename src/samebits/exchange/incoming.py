@@ -85,7 +85,7 @@ def from_numpy(array: npt.NDArray[Any], call: str) -> Facts:
     try:
         dtype = dtypes.of(array.dtype)
     except DTypeError:
-        expected, remedy = "a row of dtypes.ROWS, in this machine's byte order", "convert it first"
+        expected, remedy = "an element format, in this machine's byte order", "convert it first"
         raise DTypeError(call, "x", "dtype", array.dtype, expected, remedy) from None
     if not array.flags.aligned:
         remedy = "copy it first"

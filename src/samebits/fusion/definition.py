@@ -71,6 +71,8 @@ class FusionDefinition:
         if self._fusion is not None and self._fusion in entered():
             entered().remove(self._fusion)
             self._fusion.is_finished = True
+            if kind is not None:
+                self._fusion = None  # half of a definition is none
 
     def __getstate__(self) -> dict[str, Any]:
         """The definition without what runs it: copies and pickles look that up when they run."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError, OutOfRangeError
+from samebits.errors import LayoutError, OutOfRangeError, shown
 from samebits.shapes import MAX_RANK, check_index
 
 __all__ = ["Key", "Place", "selected"]
@@ -52,6 +52,9 @@ def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int
         else:
             extent = shape[axis]
             if type(item) is not int or not 0 <= item < extent:
+                if hasattr(item, "__len__") and getattr(item, "shape", None) != ():
+                    expected, remedy = "an integer, a slice, None or ...", "call samebits.take for what lies anywhere"
+                    raise LayoutError("Layout[...]", f"index of axis {axis}", "", shown(item), expected, remedy)
                 item = check_index("Layout[...]", f"index of axis {axis}", item, extent)
             offset += item * strides[axis]
             axis += 1

@@ -25,8 +25,10 @@ class Device:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in _DLPACK_CODES:
-            expected = f"one of {sorted(_DLPACK_CODES)}"
-            raise DeviceError("Device", "kind", "", shown(self.kind), expected, "name one of these")
+            expected, remedy = f"one of {sorted(_DLPACK_CODES)}", "name one of these"
+            if isinstance(self.kind, str) and ":" in self.kind:
+                remedy = "pass the number of the device apart, as Device('cuda', 0)"
+            raise DeviceError("Device", "kind", "", shown(self.kind), expected, remedy)
         if type(self.index) is not int:
             raise DeviceError("Device", "index", "", shown(self.index), "an int", "count devices from 0")
 
@@ -65,4 +67,6 @@ def check_device(call: str, device: object) -> Device:
     remedy = "write Device('cpu')"
     if kind in _DLPACK_CODES and (not index or index.isdecimal()):
         remedy = f"write Device({kind!r}, {int(index)})" if index else f"write Device({kind!r})"
+    elif isinstance(device, str):
+        remedy = "write Device('cpu'), or call astype for another dtype"
     raise OptionError(call, "device", "", shown(device), "a Device", remedy)

@@ -44,7 +44,7 @@ WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 class Call:
     """One call of a public function: its name for messages, its operands, and the kind of array it gives back."""
 
-    __slots__ = ("_given", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
+    __slots__ = ("_given", "_lists", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
@@ -53,6 +53,7 @@ class Call:
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None
         self._given: list[tuple[str, CallOperand, object]] = []
+        self._lists: tuple[str, ...] = ()
         self._out: object = None
         self._ran: list[tuple[Prepared, tuple[CallOperand, ...]]] = []
 
@@ -64,9 +65,11 @@ class Call:
                  ClosedError if its buffer is closed.
         """
         tensor = as_tensor(self.name, name, x)
+        if type(x) is list:
+            self._lists += (name,)
         if dtypes and tensor.dtype not in dtypes:
             expected = meant or " or ".join(dtype.name for dtype in dtypes)
-            raise DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
+            raise self.told(DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
         buffer = tensor.buffer
         if buffer.device is not CPU and not buffer.device.is_host:
             raise DeviceError(self.name, name, "device", buffer.device, "the host", "copy it to the host")
@@ -76,6 +79,13 @@ class Call:
         found = CallOperand(tensor, number)
         self._given.append((name, found, buffer.owner))
         return found
+
+    def told(self, error: DTypeError) -> DTypeError:
+        """The error; of an operand that was given as a list it says that its dtype is NumPy's choice."""
+        if error.operand not in self._lists:
+            return error
+        actual, remedy = f"{error.actual}, as NumPy reads a list", "pass an array, which says its dtype"
+        return DTypeError(error.call, error.operand, error.fact, actual, error.expected, remedy)
 
     def constant(self, array: npt.NDArray[Any]) -> CallOperand:
         """An operand made of a Python number among the arguments: the same in every call with these arguments."""

@@ -92,7 +92,8 @@ def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) 
     """
     given = list(arrays) if isinstance(arrays, Sequence) else []
     if not given:
-        raise OptionError("concat", "arrays", "", shown(arrays), "a sequence of arrays", "pass at least one")
+        remedy = "pass at least one, as [x]"
+        raise OptionError("concat", "arrays", "", shown(arrays), "a list or tuple of arrays", remedy)
     call = Call("concat", given[0], threads)
     operands = [taken(call, "arrays[0]", given[0], "copy")]
     first = operands[0]

@@ -36,9 +36,10 @@ def packed_scaled(
         expected = "left out, or for integers or signed floats of at most 8 bits, [K, N], beside float32 or narrower"
         raise OptionError("pack", "scale", "", shown, expected, "pass it with the product")
     if scale is None or block is None:
-        remedy = "pass scale= and group=, or all with the product"
-        actual, expected = "given without scale and group", "given with scales of blocks"
-        raise OptionError("pack", "scale or global_scale", "", actual, expected, remedy)
+        name, missing = ("global_scale", "scale") if scale is None else ("scale", "group")
+        actual, expected = f"given without {missing}", "given beside scale and group, for scales of blocks"
+        remedy = f"pass {missing}= too, or {name} with the product"
+        raise OptionError("pack", name, "", actual, expected, remedy)
     (k, n), arrays = y.shape, dict[str, CallOperand]()
     columns, lies = Lines.of_b(PACK, n, k, (), 2), matrix("pack", "b", y.lying, y.shape)
     facts: list[Any] = [

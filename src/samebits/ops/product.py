@@ -129,7 +129,10 @@ class Arguments:
 
         Raises:  what it cannot be.
         """
-        return describe(self.call.name, options=self.options, names=self.names, **self.facts, **more)
+        try:
+            return describe(self.call.name, options=self.options, names=self.names, **self.facts, **more)
+        except DTypeError as error:
+            raise self.call.told(error) from None
 
     def into(self, out: Any, may_be: Collection[str] = ADDED) -> tuple[ProductDescription, CallOperand | None]:
         """What the product is where out takes the result, and out; `may_be` names what out may be itself.

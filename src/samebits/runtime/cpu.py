@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, SamebitsError, in_short
+from samebits.errors import OptionError, SamebitsError, in_short, message
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
@@ -129,6 +129,14 @@ class Session:
             for facts in (program.inputs, program.outputs)
         )
         return f"Session({in_short(inputs)} -> {in_short(outputs)}; isa {self.isa.name}, threads {self.threads})"
+
+    def __reduce__(self) -> NoReturn:
+        """Pickles and copies, refused: compiled code belongs to this process, which threads may share a session in.
+
+        Raises:  TypeError, always.
+        """
+        remedy = "load the model in each process, or share the session among threads"
+        raise TypeError(message("pickle", "session", "", "bound to this process", "what another can hold", remedy))
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -54,6 +54,9 @@ class _ExchangeApi:
 class Tensor(TensorCreation, TensorViews, TensorValues):
     """element(i, j, ...) = dtype.decode(the width_bits bits of buffer at layout's place of (i, j, ...)).
 
+    `Tensor.from_any(x)` is one of an array, a list or a number, `zeros`, `full` and `arange` make new ones, and
+    `from_buffer` gives bytes their meaning.
+
     Attributes:
         buffer: The bytes.
         layout: Where in them each element is.

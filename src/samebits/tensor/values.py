@@ -64,6 +64,14 @@ class TensorValues(TensorFacts):
         """
         return int(self._only("int"))
 
+    def __format__(self, spec: str) -> str:
+        """The one element as Python formats its number, as in f"{loss:.3f}"; without a spec, what `repr` says.
+
+        Raises:
+            ShapeError: There is a spec, and not exactly one element.
+        """
+        return format(self._only("format"), spec) if spec else repr(self)
+
     def equal_bits(self, other: Self) -> bool:
         """Whether dtype, shape and every code point agree, whatever the layouts: exactly where digests do.
 

@@ -74,7 +74,11 @@ class TensorViews(TensorFacts):
 
     def __getitem__(self, key: Key) -> Self:
         """A view of what the key selects: integers, slices, None and Ellipsis."""
-        return self._trusted(self.buffer, self.layout[key], self.dtype)
+        try:
+            layout = self.layout[key]
+        except LayoutError as error:
+            raise error.renamed(error.call.replace("Layout", "Tensor"), error.operand) from None
+        return self._trusted(self.buffer, layout, self.dtype)
 
     def __len__(self) -> int:
         """The extent of the first axis.

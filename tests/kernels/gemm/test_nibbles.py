@@ -176,8 +176,13 @@ def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda b, s: sb.pack(b, left="float32", scale=s), sb.OptionError,
-        ("pack: scale or global_scale is given without scale and group, must be given with scales of blocks; pass "
-        "scale= and group=, or all with the product"),
+        ("pack: scale is given without group, must be given beside scale and group, for scales of blocks; pass group= "
+        "too, or scale with the product"),
+    ),
+    (
+        lambda b, s: sb.pack(b, left="float32", global_scale=2.0), sb.OptionError,
+        ("pack: global_scale is given without scale, must be given beside scale and group, for scales of blocks; pass "
+        "scale= too, or global_scale with the product"),
     ),
     (
         lambda b, s: sb.pack(weights("float4_e2m1fn", 94, 20), left="float32", scale=s, group=16), sb.ShapeError,

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from samebits.dtypes import DType, bfloat16, float32
-from samebits.errors import PlanError, ShapeError, shown
+from samebits.errors import ExchangeError, PlanError, ShapeError, shown
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, HALVES, NIBBLES, ROWS, WEIGHTS, Engine, named, takes
@@ -142,6 +142,14 @@ class PackedMatrix:
             actual = f"{words.size} of {words.dtype.name}"
             expected = f"{due} of {engine.word.name}, one after the other"
             raise PlanError("PackedMatrix", "words", "count", actual, expected, "pack the matrix again")
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        """NumPy's protocol, refused: words of panels are no elements of the matrix in any order that NumPy has.
+
+        Raises:  ExchangeError, always.
+        """
+        actual = f"a packed matrix {list(self.shape)}"
+        raise ExchangeError("numpy.asarray", "x", "", actual, "an array", "pass the array that was packed")
 
     @property
     def fits(self) -> PackedFacts:
