@@ -151,7 +151,7 @@ def test_a_format_that_we_lack_is_listed_and_refused_when_it_is_asked_for(tmp_pa
 
 def test_an_object_is_never_unpickled(tmp_path: pathlib.Path) -> None:
     np.save(tmp_path / "x.npy", np.array([object()], dtype=object), allow_pickle=True)
-    with pytest.raises(DTypeError, match=r"tensor 'x' format is \|O, must be a row"):
+    with pytest.raises(DTypeError, match=r"tensor 'x' format is \|O, must be an element format"):
         checkpoint.load(tmp_path / "x.npy")
 
 
