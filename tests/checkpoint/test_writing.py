@@ -279,7 +279,7 @@ REFUSALS: list[tuple[Call, type[SamebitsError], str]] = [
     (save("x.npy", {"a": X, "b": X}), OptionError, "content is 2 tensors, must be one tensor alone"),
     (save("x.npy", {"a": X}, metadata={"a": "b"}), OptionError, "content is text beside it, must be one tensor alone"),
     (create(5), OptionError, "tensor 'a' is 5, must be a format and a shape; write ('float32', (4, 4))"),
-    (create(("f", (3,))), DTypeError, "format of tensor 'a' is 'f', must be a row of"),
+    (create(("f", (3,))), DTypeError, "format of tensor 'a' is 'f', must be an element format"),
     (create(("int8", (-3,))), LayoutError, "shape of tensor 'a' is (-3,), must be extents of at least 0"),
     (write(("b", X)), OptionError, "name is 'b', must be one of the 2 that the file was made for"),
     (write(("a", X.astype(np.float64))), DTypeError, "dtype is float64, must be float32, as it was made"),

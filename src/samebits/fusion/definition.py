@@ -72,7 +72,7 @@ class FusionDefinition:
             entered().remove(self._fusion)
             self._fusion.is_finished = True
             if kind is not None:
-                self._fusion = None  # half of a definition is none
+                self._fusion = None  # what there is of it is no definition
 
     def __getstate__(self) -> dict[str, Any]:
         """The definition without what runs it: copies and pickles look that up when they run."""
