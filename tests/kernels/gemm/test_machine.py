@@ -19,7 +19,17 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import bfloat16, float32, int8, int32, uint8
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine, reference
-from samebits.kernels.gemm.machine import DEFAULT, ROWS, SAPPHIRE_RAPIDS, ZEN4, Caches, Machine, current
+from samebits.kernels.gemm.machine import (
+    CASCADE_LAKE,
+    DEFAULT,
+    ROWS,
+    SAPPHIRE_RAPIDS,
+    SKYLAKE_X,
+    ZEN4,
+    Caches,
+    Machine,
+    current,
+)
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Preferred, Sizes, Tuned
 
@@ -67,7 +77,9 @@ def test_rows_are_of_different_processors_and_the_default_is_none() -> None:
 
 
 def test_this_machines_row_has_llvms_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, row in (("znver4", ZEN4), ("sapphirerapids", SAPPHIRE_RAPIDS), ("generic", DEFAULT), ("", DEFAULT)):
+    named = {"znver4": ZEN4, "sapphirerapids": SAPPHIRE_RAPIDS, "cascadelake": CASCADE_LAKE}
+    named |= {"skylake-avx512": SKYLAKE_X, "skylake": DEFAULT, "generic": DEFAULT, "": DEFAULT}
+    for name, row in named.items():
         monkeypatch.setattr(isas, "host_cpu", lambda name=name: name)
         assert current() is row
         assert tuning.shipped(isas.best()) is row

@@ -5,8 +5,8 @@ is below 2^(24 + u), every sum on the way of the chain of numerics.md section 4 
 nothing is rounded, so the order is free and integers give the same bits. That is a fact of values, found once for each
 row of A: of a run as many words as pass, from its first on, are summed so, and the chain goes on from there; short runs
 are summed so as a whole or not at all. Numbers of few significant bits mostly pass: of 100 words of bfloat16 beside
-float4_e2m1fn in blocks of 16 and int4 in blocks of 32, 64 and 128, normally distributed 98, 95, 93 and 80, times exp of
-another such number, doubled, 65, 34, 36 and 18.
+float4_e2m1fn in blocks of 16 and int4 in blocks of 32, 64 and 128, normally distributed 99, 97, 94 and 81, times exp of
+twice another such number 65, 33, 36 and 18.
 
 Such multiples have 22 bits and are kept as three digits, signed bytes: 65536 x + 256 y + z; codes of B become
 unsigned bytes, a number and `CodeBytes.offset`, and what that adds is in what sums start at. A word and 16 columns
