@@ -258,7 +258,7 @@ CASCADE_LAKE = replace(
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),
     rereads=True,
 )
-# The same core and caches, without dot products of bytes.
+# The same core and caches, without dot products of bytes; no such processor was measured.
 SKYLAKE_X = replace(CASCADE_LAKE, name="skylake-avx512")
 ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, CASCADE_LAKE, SKYLAKE_X, DEFAULT)
 
