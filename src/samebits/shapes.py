@@ -107,7 +107,7 @@ def check_flag(call: str, name: str, value: object) -> bool:
 def check_word(call: str, name: str, value: object, bits: int = 64, *, meant: str = "") -> int:
     """value, an integer of Python or a scalar of NumPy and no array, as one of so many bits without a sign; `meant`:
     what else messages say of it."""
-    if not isinstance(value, bool) and isinstance(value, numbers.Integral) and 0 <= int(value) < 1 << bits:
+    if not isinstance(value, bool) and isinstance(value, int | numbers.Integral) and 0 <= int(value) < 1 << bits:
         return int(value)
     raise OptionError(call, name, "", shown(value), f"an integer in [0, 2**{bits}){meant}", f"pass {name}=0")
 

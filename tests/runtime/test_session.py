@@ -173,6 +173,19 @@ def test_an_index_out_of_range(index: int) -> None:
     assert session.run({"ids": np.array([0, -1])})["y"].tolist() == [[0, 1, 2], [9, 10, 11]]
 
 
+def test_a_node_that_stands_for_none_of_a_model_is_named_by_what_it_makes() -> None:
+    b = ProgramBuilder("nameless")
+    rows, ids = b.input("rows", dtypes.float32, (N, 3)), b.input("ids", dtypes.int64, (2,))
+    session = cpu.prepare(b.build({"y": b.gather(rows, ids, 0)}))
+    given = {"rows": np.ones((4, 3), np.float32), "ids": np.array([0, 4])}
+    with pytest.raises(ShapeError, match=r"^run: an index of node 'y' is 4, must be in "):
+        session.run(given)
+    with pytest.raises(ShapeError, match=r"^run: node 'y': gather: data extents is "):
+        session.run(given | {"rows": np.ones((0, 3), np.float32)})
+    traced = session.trace(given | {"ids": np.array([0, 3])})
+    assert {name: value.node for name, value in traced.items()} == {"y": "y"}
+
+
 def test_an_index_out_of_range_of_a_scatter_is_named_by_its_place() -> None:
     b = ProgramBuilder("put")
     shapes = ((2, 3, 4), (N, 2), (N, 4))

@@ -49,7 +49,7 @@ _Strides = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One value of a run: its fact with symbols, its elements, and the nodes of the model that it came from."""
+    """One value of a run: its fact with symbols, its elements, and what messages call the node that makes it."""
 
     fact: Fact
     array: Array
