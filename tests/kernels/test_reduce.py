@@ -153,24 +153,6 @@ def test_special_values(row: Isa) -> None:
     assert out[5] == np.float32(np.sum(x[5].astype(np.float64)))
 
 
-@EVERY_ROW
-def test_extremes_see_a_nan_wherever_it_stands(row: Isa) -> None:
-    """Infinities of both signs are none. Beside a sum, extremes are folded by blocks."""
-    c = Chain()
-    x = c.input(F32)
-    e = c.finish(c.apply("row_max", x), c.apply("row_min", x), c.apply("row_sum", x))
-    for n, places in (
-        (131, range(131)),
-        (2 * 2048 + 70, (0, 2047, 2048, 4095, 4165)),
-        (20 * 2048, (40900,)),
-    ):
-        some = np.random.default_rng(n).normal(size=(len(places) + 1, n)).astype(np.float32)
-        some[np.arange(len(places)), places] = np.nan
-        some[-1, n // 2], some[-1, n // 3] = np.inf, -np.inf
-        if row.compiled or n < 1000:
-            check(e, row, [some], (1,), n)
-
-
 def test_the_rule_by_hand() -> None:
     """Section 6 on values whose order shows: 2**24 absorbs a 1 unless another 1 joins it first."""
     big = np.zeros((1, 129), np.float32)

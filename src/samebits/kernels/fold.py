@@ -104,7 +104,7 @@ def fold(
              order: of whole vectors that `compute` gives, the place of the element that each lane has; None: its own.
              ahead: fetches what is needed later, once for whole lanes that begin at an index.
              known: of a single kind, a quicker way to results of some blocks.
-    Returns: One width-1 vector a kind, of nothing its identity; in one level of "nan" a vector, NaN somewhere.
+    Returns: One width-1 vector a kind; of nothing, its identity.
     """
     if levels == 1:
         return _block(b, kinds, 0, n, compute, order, ahead, known)
@@ -113,35 +113,27 @@ def fold(
     if order is not None and _fit_registers(b, kinds, 2 * LANES):
         paired = n // (2 * BLOCK) * 2
         for k in b.loop(0, paired, 2):
-            for _ in b.when(_open(b, kinds, rooms, k, known)):
+            for _ in b.when(_open(b, rooms, k, known)):
                 for j, results in enumerate(_folded_pair(b, kinds, k * BLOCK, compute, order, ahead)):
-                    _keep(b, kinds, rooms, k + j, results)
+                    _keep(b, rooms, k + j, results)
     for k in b.loop(paired, blocks):
         start = k * BLOCK
-        _keep(b, kinds, rooms, k, _block(b, kinds, start, b.min(start + BLOCK, n), compute, order, ahead, known))
+        _keep(b, rooms, k, _block(b, kinds, start, b.min(start + BLOCK, n), compute, order, ahead, known))
     # Two results go from their stores to the sum at once; a vector of them would wait until they are in the cache.
     carry = [kind.step(b, b.load(room, 0, 1), b.load(room, 1, 1)) for kind, room in zip(kinds, rooms, strict=True)]
     for _ in b.when((blocks != 2) & (blocks <= lane_width(b)), carry):
         carry[:] = _of_few(b, kinds, blocks, rooms)
     for _ in b.when((blocks != 2) & (blocks > lane_width(b)), carry):
-        found = fold(
+        carry[:] = fold(
             b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms
         )
-        carry[:] = _single(b, kinds, found) if levels == 2 else found
     return carry
 
 
-def _keep(
-    b: Builder, kinds: Sequence[Accumulator], rooms: Sequence[Pointer], k: Index, results: Sequence[Vector]
-) -> None:
+def _keep(b: Builder, rooms: Sequence[Pointer], k: Index, results: Sequence[Vector]) -> None:
     """The results of block k, in place: block k lies behind element k."""
-    for room, result in zip(rooms, _single(b, kinds, results), strict=True):
+    for room, result in zip(rooms, results, strict=True):
         b.store(room, k, result)
-
-
-def _single(b: Builder, kinds: Sequence[Accumulator], results: Sequence[Vector]) -> list[Vector]:
-    """Results of one level, those that are still vectors as one element."""
-    return [_halved(b, kind, v) if kind.word == "nan" else v for kind, v in zip(kinds, results, strict=True)]
 
 
 def _of_few(b: Builder, kinds: Sequence[Accumulator], n: Index, rooms: Sequence[Pointer]) -> list[Vector]:
@@ -150,7 +142,7 @@ def _of_few(b: Builder, kinds: Sequence[Accumulator], n: Index, rooms: Sequence[
     width = lane_width(b)
     there = b.less(b.iota(dtypes.int32, width), b.splat(b.from_index(n, dtypes.int32), width))
     loaded = zip(kinds, [b.load(room, 0, width, n) for room in rooms], strict=True)
-    return [_halved(b, kind, b.select(there, v, kind.neutral(b, width))) for kind, v in loaded]
+    return [_tree(b, kind, [b.select(there, v, kind.neutral(b, width))]) for kind, v in loaded]
 
 
 def _block(
@@ -167,16 +159,14 @@ def _block(
     return carry
 
 
-def _open(
-    b: Builder, kinds: Sequence[Accumulator], rooms: Sequence[Pointer], first: Index, known: Known | None
-) -> Condition:
+def _open(b: Builder, rooms: Sequence[Pointer], first: Index, known: Known | None) -> Condition:
     """Keep what is known of two whole blocks; whether it is not all: folding one that is known gives the same."""
     if known is None:
         return True
     carry = [b.constant(0, dtypes.int32, 1)]
     for k in b.loop(first, first + 2, carry=carry):
         result, is_open = known(k * BLOCK, (k + 1) * BLOCK)
-        _keep(b, kinds, rooms, k, [result])
+        _keep(b, rooms, k, [result])
         carry[0] = b.bit_or(carry[0], is_open)
     return b.any(b.equal(carry[0], b.like(carry[0], 1)))
 
@@ -261,22 +251,13 @@ def _trees(
 
 
 def _tree(b: Builder, kind: Accumulator, vectors: list[Vector], order: Sequence[int] | None = None) -> Vector:
-    """l += l+32, +16, ... +1: whole vectors first, in whose lanes `order` has put elements, then halves of the last.
-
-    Lanes that are asked for a NaN alone stay apart: one comparison sees all of them.
-    """
+    """l += l+32, +16, ... +1: whole vectors first, in whose lanes `order` has put elements, then halves of the last."""
     while len(vectors) > 1:
         half = len(vectors) // 2
         vectors = [kind.step(b, x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
-    v = vectors[0]
+    v, width = vectors[0], lane_width(b)
     if order is not None:
-        v = b.pick([v], [order.index(lane) for lane in range(lane_width(b))])
-    return v if kind.word == "nan" else _halved(b, kind, v)
-
-
-def _halved(b: Builder, kind: Accumulator, v: Vector) -> Vector:
-    """The lanes of a vector as one, halves onto halves."""
-    width = lane_width(b)
+        v = b.pick([v], [order.index(lane) for lane in range(width)])
     while width > 1:
         width //= 2
         v = kind.step(b, b.slice(v, 0, width), b.slice(v, width, width))

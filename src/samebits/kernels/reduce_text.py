@@ -373,7 +373,7 @@ class _Row:
             def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
                 return [self.values(i, width, count, splats[width]).get(node.arguments[0])]
 
-            for _ in b.when(b.any(b.is_nan(nan)) | b.any(b.equal(value, b.like(value, 0))), carry):
+            for _ in b.when(b.any(b.bit_or(b.is_nan(nan), b.equal(value, b.like(value, 0)))), carry):
                 carry[0] = fold.fold(b, [fold.exact(node)], b.index("n"), 1, compute, [])[0]
         return b.canonical(carry[0])
 
