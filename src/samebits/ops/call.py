@@ -81,8 +81,10 @@ class Call:
         return found
 
     def told(self, error: DTypeError) -> DTypeError:
-        """The error; of an operand that was given as a list it says that its dtype is NumPy's choice."""
-        if error.operand not in self._lists:
+        """The error; of an operand that was given as a list of the right kind of numbers it says that their width is
+        NumPy's choice."""
+        kind = str(error.actual).rstrip("0123456789")
+        if error.operand not in self._lists or kind not in str(error.expected):
             return error
         actual, remedy = f"{error.actual}, as NumPy reads a list", "pass an array, which says its dtype"
         return DTypeError(error.call, error.operand, error.fact, actual, error.expected, remedy)
