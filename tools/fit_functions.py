@@ -41,6 +41,8 @@ ERF_CENTRE = real("7.734375")
 # In float64 erf has two pieces, and the second is a polynomial in (x - ERF_TURN) / (x + ERF_TURN), 1 <= x <= 6.
 ERF_TURN = real("2.5")
 LOG2 = mpmath.log(2)
+# The pieces of m of a logarithm in pairs of float32, each of 2**18 codes, from this code on: 1 is the middle of one.
+LOG_PIECES, LOG_LEAST = 32, 0x3F800000 - (1 << 17) - (18 << 18)
 HALF = real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
 
 
@@ -134,6 +136,7 @@ def main() -> None:
         (entry,) = struct.unpack("<d", struct.pack("<q", bits - (i << 48)))
         print(f'    "{entry.hex()}",')
     print_pairs()
+    print_logarithm_pairs()
     print_error_pairs()
     print_quarters()
 
@@ -156,6 +159,40 @@ def print_pairs() -> None:
         (entry,) = struct.unpack("<f", struct.pack("<i", bits - (i << 18)))
         rest = single(mpmath.log(power / single(power)))
         print(f'    "{entry.hex()}", "{rest.hex()}",')
+
+
+def print_logarithm_pairs() -> None:
+    """Print what logarithms in pairs of float32 are made of, a line a piece: the columns are `paired_logarithm`'s."""
+    step = mpmath.nint(LOG2 * 2**16) / 2**16
+    print(f"# log(2): {float(step).hex()} + {float(single(LOG2 - step)).hex()}")
+    print("# 1 / m, -log of that and the rest of it, by pieces; the largest |r|")
+    end = real(0)
+    for i in range(LOG_PIECES):
+        inverse, most = piece_inverse(i)
+        value = mpmath.nint(-mpmath.log(inverse) * 2**17) / 2**17
+        print(*[f'"{float(x).hex()}",' for x in (inverse, value, single(-mpmath.log(inverse) - value))], float(most))
+        end = max(end, most)
+    fit = Fit("", -end, end, 2, lambda r: mpmath.fsum((-r) ** k / (k + 3) for k in range(60)),
+              lambda r, p: 1 - r / 2 + r**2 * p, lambda r: mpmath.log1p(r) / r if r else real(1))  # fmt: skip
+    coefficients = [single(c) for c in interpolate(fit)]
+    print(
+        f"# (log(1 + r) - r + r**2 / 2) / r**3: relative error of the logarithm 2**{error_bits(fit, coefficients):.1f}"
+    )
+    print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
+
+
+def piece_inverse(i: int) -> tuple[float, Real]:
+    """c of the i-th piece of m, which nearly inverts it, and the largest |r|, r = m * c - 1, which a float32 holds."""
+    code = struct.pack("<i", LOG_LEAST + (i << 18)), struct.pack("<i", LOG_LEAST + (i + 1 << 18) - 1)
+    low, high = (struct.unpack("<f", each)[0] for each in code)
+    unit, found = 24 if low < 1 else 23, []
+    for digits in range(9):
+        for c in (n / 2**digits for n in range(2**digits // 2, 2 ** (digits + 1))):
+            most = max(abs(low * c - 1), abs(high * c - 1))
+            if most * 2 ** (unit + digits) <= 2**24:
+                found.append((most, c))
+    most, c = min(found)
+    return c, real(most)
 
 
 def print_error_pairs() -> None:

@@ -24,6 +24,7 @@ from samebits.kernels.functions import (
     neighbours,
     paired_error,
     paired_exponential,
+    paired_logarithm,
     paired_quotients,
     power,
     quantized,
@@ -58,6 +59,10 @@ _WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
     "exp": paired_exponential.emit,
     "exp2": paired_exponential.emit_exp2,
     "erf": paired_error.emit,
+    "log": paired_logarithm.log,
+    "log2": paired_logarithm.log2,
+    "log10": paired_logarithm.log10,
+    "log1p": paired_logarithm.log1p,
     "sigmoid": paired_quotients.sigmoid,
     "tanh": paired_quotients.tanh,
 }
