@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 
@@ -33,6 +34,39 @@ def test_each_architecture_has_its_object() -> None:
     intel = assembler.Processor("x86_64-unknown-linux-gnu", "x86-64", "")
     machines = [assembler.object_code(TEXT, each)[18] for each in (arm, intel)]  # e_machine of ELF
     assert machines == [183, 62]
+
+
+def padded(option: str) -> tuple[int, int]:
+    """Of an object with 64 jumps: bytes of its code, and the multiple that it lies at."""
+    blocks = "".join(
+        f"b{n}:\n  store volatile i32 {n}, ptr %p\n  %x{n} = load volatile i1, ptr %p\n"
+        f"  br i1 %x{n}, label %b{n + 1}, label %end\n"
+        for n in range(64)
+    )
+    text = f"define void @f(ptr %p) {{\n  br label %b0\n{blocks}b64:\n  br label %end\nend:\n  ret void\n}}\n"
+    code = assembler.object_code(text, assembler.Processor("x86_64-unknown-linux-gnu", "x86-64", "", option))
+    at, count = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)[0]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, at + 64 * n) for n in range(count)]
+    executable = [(size, alignment) for _, _, flags, _, _, size, _, _, alignment, _ in sections if flags & 4]
+    return max(executable)
+
+
+def test_jumps_are_kept_from_the_ends_of_32_bytes_where_they_are_slow_there() -> None:
+    plain, kept = apart.printed(__file__, "jumps").split()
+    (plain_bytes, _), (kept_bytes, alignment) = ([int(x) for x in each.split(",")] for each in (plain, kept))
+    assert kept_bytes > plain_bytes
+    assert alignment == 32
+
+
+@pytest.mark.parametrize(("cpu", "option"), [("cascadelake", assembler.PADDING), ("znver4", "")])
+def test_only_processors_that_need_it_have_their_code_padded(
+    monkeypatch: pytest.MonkeyPatch, cpu: str, option: str
+) -> None:
+    monkeypatch.setattr(compile, "_HOST", compile._HOST._replace(cpu=cpu))
+    row = next(row for row in isas.ROWS if row.compiled and row.available)
+    assert compile.processor(row.target()).option == option
+    other = next(target for row in isas.ROWS for target in row.targets if target.arch != isas.host_arch())
+    assert compile.processor(other).option == ""
 
 
 @pytest.mark.parametrize("text", ["define nonsense", "define i64 @f(i64 %x) {\n  ret i64 %y\n}\n"])
@@ -67,4 +101,7 @@ def test_compiling_again_and_again_takes_flat_memory() -> None:
 
 
 if __name__ == "__main__":
-    print(growth())
+    if sys.argv[1:] == ["jumps"]:
+        print(*(f"{size},{alignment}" for size, alignment in map(padded, ("", assembler.PADDING))))
+    else:
+        print(growth())

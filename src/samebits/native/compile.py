@@ -241,8 +241,10 @@ def _digest(target: Target, *facts: object) -> str:
 
 def processor(target: Target) -> Processor:
     """What LLVM compiles for where a row's target is meant."""
-    triple = _HOST.triple if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
-    return Processor(triple, target.cpu, target.features)
+    if target.arch != isas.host_arch():
+        return Processor(f"{target.arch}-unknown-linux-gnu", target.cpu, target.features)
+    option = assembler.PADDING if _HOST.cpu in assembler.PADDED else ""
+    return Processor(_HOST.triple, target.cpu, target.features, option)
 
 
 def object_code(module: str, target: Target) -> bytes:

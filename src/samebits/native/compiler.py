@@ -26,9 +26,9 @@ def serve(board: Board) -> None:
         slot = board.take()
         if slot is None:  # another was quicker
             continue
-        triple, cpu, features, passes, text = board.work(slot)
+        *processor, passes, text = board.work(slot)
         try:
-            code = assembler.object_code(text, assembler.Processor(triple, cpu, features), passes)
+            code = assembler.object_code(text, assembler.Processor(*processor), passes)
         except RuntimeError:  # who asked compiles it again, and is told why not
             code = b""
         board.answer(slot, code)
