@@ -80,9 +80,9 @@ def test_one_lane_does_not_change_its_neighbours(row: Isa, function: Logarithm) 
     edges = np.array(EDGES, np.float32)
     given = np.concatenate([doubtful, edges, edges - 1, ENDS, ENDS - 1, ENDS * np.float32(4096)])
     given = np.concatenate([given, np.nextafter(given, np.float32(0)), np.nextafter(given, np.float32(np.inf))])
-    x = np.random.default_rng(1).uniform(0.1, 9, (len(given), 64)).astype(np.float32)
-    x[np.arange(len(given)), np.arange(len(given)) % 63] = given
-    x[:, 63] = 0.0  # what a mask leaves
+    x = np.random.default_rng(1).uniform(0.1, 9, (len(given), 32)).astype(np.float32)
+    x[np.arange(len(given)), np.arange(len(given)) % 31] = given
+    x[::2, 31] = 0.0  # what a mask leaves
     due = getattr(decimals, function.name)(x)
     due[np.isnan(due)] = np.nan
     launch.assert_bits(computed(row, function.name, x), due, row.name)
