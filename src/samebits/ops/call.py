@@ -181,14 +181,13 @@ class Call:
 
     def result(self, made: CallOperand) -> Any:
         """The array to return: `out` itself where it was given, else of the first operand's kind."""
+        result = to_kind(made.tensor, self.kind) if self._out is None else self._out
         if self._signature is not None and len(self._ran) == 1:
             ((prepared, operands),) = self._ran
             given = [x for _, x, _ in self._given]
-            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given)
-        if self._out is None:
-            return to_kind(made.tensor, self.kind)
+            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given, result)
         self.written()
-        return self._out
+        return result
 
     def written(self) -> None:
         """Let autograd know that `out`, where it was given, is written: what refuses a call later says it itself."""

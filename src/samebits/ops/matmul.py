@@ -148,7 +148,7 @@ def linear(
     x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
     group: Any = None, weight_global_scale: Any = None, x_scale: Any = None, x_group: Any = None,
     x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None, activation: str | None = None,
-    out_dtype: Any = None, out: Any = None, threads: int | None = None,
+    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
 ) -> Any:  # fmt: skip
     """activation(x @ weight^T + bias).
 
@@ -161,7 +161,7 @@ def linear(
                 [N].
              x_scale, x_group, x_global_scale, x_format, x_dialect: a_scale, a_group, a_global_scale, a_format and
                 a_dialect of matmul.
-             activation, out_dtype: those of matmul.
+             activation, out_dtype, spec: those of matmul.
              out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
@@ -174,7 +174,7 @@ def linear(
     """
     call = Call("linear", elements(x), threads)
     given = Arguments.of(
-        call, LINEAR, x, weight, bias=bias, activation=activation, out_dtype=out_dtype,
+        call, LINEAR, x, weight, bias=bias, activation=activation, out_dtype=out_dtype, spec=spec,
         a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
         a_format=x_format, a_dialect=x_dialect,
         b_scale=weight_scale, b_zero_point=weight_zero_point, b_group=group, b_global_scale=weight_global_scale,

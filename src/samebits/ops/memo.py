@@ -118,9 +118,10 @@ class Memo(NamedTuple):
 
 
 class _Asked(threading.local):
-    """The call that `remembered` is about to make, for its `Call` to pick up."""
+    """The call that `remembered` is about to make, for its `Call` to pick up, and what that kept with its result."""
 
     signature: Signature | None = None
+    kept: tuple[Memo, Any] | None = None
 
 
 asked = _Asked()
@@ -138,13 +139,15 @@ R = TypeVar("R")
 
 def keep(
     signature: Signature, isa: Isa, kind: ArrayKind, prepared: Prepared, operands: Sequence[CallOperand],
-    result: CallOperand, given: Sequence[CallOperand],
+    result: CallOperand, given: Sequence[CallOperand], made_of_it: Any,
 ) -> None:  # fmt: skip
-    """Remember what this call ran, so that calls like it run that at once, if its arguments were not changed meanwhile.
+    """Let `remembered` have what this call ran, so that calls like it run that at once, if its arguments were not
+    changed meanwhile.
 
     Nothing is kept where an operand is of memory that no other call has, or the result of elements that NumPy has not.
 
     Args:    prepared, operands: what ran, on what.   result: of that kind.   given: all arrays among the arguments.
+             made_of_it: the result as the caller gets it.
     """
     number, made = result.number, result.tensor
     if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
@@ -163,11 +166,8 @@ def keep(
         target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
     constants = tuple(x.tensor for x in operands if x.number == FIXED)
     found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target)
-    if not signature.is_unchanged():
-        return
-    if len(_memos) >= _MEMOS:
-        _memos.clear()
-    _memos[signature.key] = found
+    if signature.is_unchanged():
+        asked.kept = found, made_of_it
 
 
 def _start(x: Tensor) -> int:
@@ -255,6 +255,9 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, except that a call on arrays of NumPy and torch, host Tensors and packed matrices like one before
     (kinds, dtypes, shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have
     given the same answer already. Only where `out` lies among the other arrays is looked at each time.
+
+    Such a function makes one `Call` of its arguments and returns its result; what does more is not remembered. It may
+    do so through another's `itself`.
     """
 
     @functools.wraps(function)
@@ -281,11 +284,21 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(key, arrays, function, arguments, options)
         try:
-            return function(*arguments, **options)
+            made = function(*arguments, **options)
+            if asked.kept is not None and asked.kept[1] is made:
+                if len(_memos) >= _MEMOS:
+                    _memos.clear()
+                _memos[key] = asked.kept[0]
+            return made
         finally:
-            asked.signature = None
+            asked.signature = asked.kept = None
 
     return wrapper
+
+
+def itself(function: Callable[P, R]) -> Callable[P, R]:
+    """What a `remembered` function does, for one that is remembered instead of it."""
+    return function.__wrapped__  # type: ignore[attr-defined,no-any-return]
 
 
 def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import elementwise
-from samebits.torch.arguments import listed
+from samebits.torch.arguments import check_tensors, listed
 from samebits.torch.spec import DEFAULT, Sums, order
 
 __all__ = ["Accumulation", "accumulate", "joined", "total_of"]
@@ -137,6 +137,7 @@ def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: Sums, axe
     """
     if not _current.is_active or parameter is None:
         return None
+    check_tensors(call, input=input)
     total: Tensor | None = getattr(parameter, "samebits_sums", None)
     if total is not None and sums != _current.sums:
         expected = "sb1" if _current.sums == DEFAULT else f"{Spec(*_current.sums)}"

@@ -17,7 +17,7 @@ from samebits.ops import gradients, training
 from samebits.torch import product_operators as products
 from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
-from samebits.torch.operator import Gradient, Operator, by_loop, define, of_memory, threads
+from samebits.torch.operator import Gradient, Operator, by_loop, define, of_memory
 
 __all__ = ["embedding_into", "layer_norm_into", "linear_into"]
 
@@ -31,26 +31,28 @@ def _parts(total: Tensor, rows: int, spec: Spec) -> list[tuple[Tensor, int, int]
     return [(total[s], low, high) for s, (low, high) in enumerate(replace(spec, segments=total.shape[0]).bounds(rows))]
 
 
-def _add_product(total: Tensor, x: Tensor, dy: Tensor, chunk: int, segments: int, order: str) -> None:
+def _add_product(
+    total: Tensor, x: Tensor, dy: Tensor, chunk: int, segments: int, order: str, threads: int
+) -> None:  # fmt: skip
     options = products.spec_options(chunk, segments, order)
     for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
-        _grad_weight(x[low:high], dy[low:high], out=sums, threads=threads(), **options)
+        _grad_weight(x[low:high], dy[low:high], out=sums, threads=threads, **options)
 
 
-def _add_rows(total: Tensor, x: Tensor, chunk: int, segments: int, order: str) -> None:
+def _add_rows(total: Tensor, x: Tensor, chunk: int, segments: int, order: str, threads: int) -> None:
     options = products.spec_options(chunk, segments, order)
     for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
-        _grad_bias(x[low:high], out=sums, threads=threads(), **options)
+        _grad_bias(x[low:high], out=sums, threads=threads, **options)
 
 
 def _add_embedding(
-    total: Tensor, dy: Tensor, indices: Tensor, padding: int, chunk: int, segments: int, order: str
+    total: Tensor, dy: Tensor, indices: Tensor, padding: int, chunk: int, segments: int, order: str, threads: int
 ) -> None:  # fmt: skip
     spec = Spec(chunk, segments, order)
     note_written(total)
     flat = tokens.places(indices, total.shape[1])
     tokens.check_rows("add_embedding_", dy, len(flat), total.shape[2])
-    _add_embedding_gradient(total, dy, flat, padding, spec, threads=threads())
+    _add_embedding_gradient(total, dy, flat, padding, spec, threads=threads)
 
 
 def _nothing(*arguments: Any) -> None:
@@ -79,8 +81,8 @@ def _linear_backward(inputs: tuple[Any, ...], kept: tuple[Any, ...], needs: tupl
     return dx, None, None, None, None, None, None, None
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *totals: Any) -> Any:
-    return products.linear_of(x, weight, bias, *totals[2:])
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *totals: Any, threads: int) -> Any:
+    return products.linear_of(x, weight, bias, *totals[2:], threads=threads)
 
 
 def _linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, *totals: Any) -> Tensor:
@@ -104,8 +106,8 @@ def _layer_norm_backward(inputs: tuple[Any, ...], kept: tuple[Any, ...], needs: 
     return dx, None, None, None, None, None, None, None, None
 
 
-def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *totals: Any) -> Any:
-    return along.layer_norm_of(x, weight, bias, eps, *totals[2:])
+def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *totals: Any, threads: int) -> Any:
+    return along.layer_norm_of(x, weight, bias, eps, *totals[2:], threads=threads)
 
 
 def _layer_norm_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *totals: Any) -> Tensor:
@@ -124,8 +126,8 @@ def _embedding_backward(inputs: tuple[Any, ...], kept: tuple[Any, ...], needs: t
     return None, None, None, None, None, None, None
 
 
-def _embedding(indices: Tensor, weight: Tensor, padding: int, *totals: Any) -> Any:
-    return tokens.embedding_of(indices, weight, padding, *totals[1:])
+def _embedding(indices: Tensor, weight: Tensor, padding: int, *totals: Any, threads: int) -> Any:
+    return tokens.embedding_of(indices, weight, padding, *totals[1:], threads=threads)
 
 
 def _embedding_shapes(indices: Tensor, weight: Tensor, padding: int, *totals: Any) -> Tensor:

@@ -28,10 +28,13 @@ def eagerly(call: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return torch.compiler.disable(reason=f"{call}: fullgraph is True, must be False around it; {remedy}")  # type: ignore[no-any-return]
 
 
-def are_tensors(x: object, y: object, z: object) -> bool:
-    """Whether three operands are of torch's own types: what a small call asks before `check_tensors`, in a third of its
-    time."""
-    return type(x) in _PLAIN and type(y) in _PLAIN and type(z) in _PLAIN
+def are_tensors(*operands: object) -> bool:
+    """Whether operands are of torch's own types: what a call whose rank is looked at asks before `check_tensors`, in a
+    third of its time. Operators ask themselves."""
+    for x in operands:
+        if type(x) not in _PLAIN:
+            return False
+    return True
 
 
 def check_tensors(call: str, **operands: object) -> None:

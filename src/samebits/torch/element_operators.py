@@ -7,28 +7,24 @@ from typing import Any
 from torch import Tensor
 
 from samebits.ops import elementwise, training
-from samebits.torch.operator import (
-    FLOATS,
-    Gradient,
-    Operator,
-    check_tensor,
-    define,
-    in_front,
-    of_memory,
-    threads,
-)
+from samebits.ops.memo import itself
+from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, of_memory
 
 __all__ = ["erf", "exp", "gelu", "log", "relu", "scaled"]
 
 
 def _function(name: str, keeps_result: bool) -> Any:
     """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`."""
-    compute, gradient = of_memory(getattr(elementwise, name)), of_memory(training.element_gradient)
+    compute, gradient = itself(getattr(elementwise, name)), itself(training.element_gradient)
 
-    def of_host(x: Tensor) -> Any:
-        if x.dtype not in FLOATS:
-            check_tensor(name, "input", x)
-        return compute(x, threads=threads())
+    @of_memory
+    def of_host(x: Tensor, threads: int) -> Any:
+        check_tensor(name, "input", x)
+        return compute(x, threads=threads)
+
+    @of_memory
+    def slope_of_host(kept: Tensor, dy: Tensor, threads: int) -> Any:
+        return gradient(name, kept, dy, threads=threads)
 
     def shapes(x: Tensor) -> Tensor:
         check_tensor(name, "input", x)
@@ -42,19 +38,11 @@ def _function(name: str, keeps_result: bool) -> Any:
 
     slope = define(Operator(
         f"{name}_backward(Tensor kept, Tensor dy) -> Tensor",
-        lambda kept, dy: gradient(name, kept, dy, threads=threads()),
-        lambda kept, dy: kept.new_empty(kept.shape), in_front(2),
+        slope_of_host, lambda kept, dy: kept.new_empty(kept.shape), in_front(2),
     ))  # fmt: skip
     return define(Operator(
         f"{name}(Tensor input) -> Tensor", of_host, shapes, in_front(1), Gradient(keeps, backward)
     ))  # fmt: skip
-
-
-_scale = of_memory(training.scaled)
-
-
-def _scaled(x: Tensor, op: str, number: float) -> Any:
-    return _scale(x, op, number, threads=threads())
 
 
 def _scaled_shapes(x: Tensor, op: str, number: float) -> Tensor:
@@ -73,6 +61,6 @@ gelu = _function("gelu", False)
 relu = _function("relu", True)
 # `op` is mul or div.
 scaled = define(Operator(
-    "scaled(Tensor input, str op, float number) -> Tensor", _scaled, _scaled_shapes, in_front(1),
+    "scaled(Tensor input, str op, float number) -> Tensor", of_memory(training.scaled), _scaled_shapes, in_front(1),
     Gradient(lambda inputs, result, needs: (), _scaled_backward),
 ))  # fmt: skip

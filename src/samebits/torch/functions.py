@@ -27,56 +27,51 @@ __all__ = [
 
 def exp(input: Tensor) -> Tensor:
     """e to the power of each element, correctly rounded in float32, as `torch.exp`; floats."""
-    check_tensors("exp", input=input)
     return elements.exp(input)  # type: ignore[no-any-return]
 
 
 def log(input: Tensor) -> Tensor:
     """The natural logarithm of each element, correctly rounded in float32, as `torch.log`; floats."""
-    check_tensors("log", input=input)
     return elements.log(input)  # type: ignore[no-any-return]
 
 
 def erf(input: Tensor) -> Tensor:
     """The error function of each element, correctly rounded in float32, as `torch.erf`; floats."""
-    check_tensors("erf", input=input)
     return elements.erf(input)  # type: ignore[no-any-return]
 
 
 def relu(input: Tensor) -> Tensor:
     """The larger of each element and +0, as `torch.relu`; floats."""
-    check_tensors("relu", input=input)
     return elements.relu(input)  # type: ignore[no-any-return]
 
 
 def gelu(input: Tensor) -> Tensor:
     """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; floats."""
-    check_tensors("gelu", input=input)
     return elements.gelu(input)  # type: ignore[no-any-return]
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; floats."""
-    check_tensors("softmax", input=input)
     return _along("softmax", along.softmax, input, dim)
 
 
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; floats."""
-    check_tensors("log_softmax", input=input)
     return _along("log_softmax", along.log_softmax, input, dim)
 
 
 def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes, all of them for None, as `torch.sum` of floats; 64 lanes and a tree."""
-    check_tensors("sum", input=input)
+    if not are_tensors(input):
+        check_tensors("sum", input=input)
     keepdim = check_flag("sum", "keepdim", keepdim)
     return along.sum(input, _axes("sum", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
 def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes divided by their count, as `torch.mean`."""
-    check_tensors("mean", input=input)
+    if not are_tensors(input):
+        check_tensors("mean", input=input)
     keepdim = check_flag("mean", "keepdim", keepdim)
     return along.mean(input, _axes("mean", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
@@ -91,7 +86,7 @@ def layer_norm(
              which is then converted back.   spec: the order of the sums over rows in backward.
     Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
     """
-    if not are_tensors(input, weight, bias) or input.is_nested:
+    if not are_tensors(input, input if weight is None else weight, input if bias is None else bias):
         given = {"input": input, "weight": weight, "bias": bias}
         check_tensors("layer_norm", **{name: x for name, x in given.items() if name == "input" or x is not None})
     if not isinstance(normalized_shape, tuple | list):
@@ -128,6 +123,8 @@ def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: floa
 
 def _along(call: str, operator: Callable[[Tensor, int], Tensor], input: Tensor, dim: int) -> Tensor:
     """An operator along an axis. A number is a row of one: an axis of `vmap` in front of it is not the operator's."""
+    if not are_tensors(input):
+        check_tensors(call, input=input)
     axis = _axis(call, dim, input.ndim)
     return operator(input, axis) if input.ndim else operator(input.unsqueeze(0), axis).squeeze(0)
 
@@ -160,7 +157,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     Args:    input: int64 or int32, any shape.   weight: [V, D] floats.   spec: the order of the sums in backward.
     Raises:  OutOfRangeError for an index that is not there, and as `linear`.   Bits: copied; gradient section 5.
     """
-    check_tensors("embedding", input=input, weight=weight)
+    if not are_tensors(input, weight):
+        check_tensors("embedding", input=input, weight=weight)
     # A weight that is no matrix is refused by the operator.
     rows = weight.shape[0] if weight.ndim else 1
     padding = -1 if padding_idx is None else check_index("embedding", "padding_idx", padding_idx, rows)
@@ -184,7 +182,8 @@ def cross_entropy(
     Returns: float32; float64 for float64.
     Raises:  OutOfRangeError for a class that is not there, and as `linear`.
     """
-    check_tensors("cross_entropy", input=input, target=target)
+    if not are_tensors(input, target):
+        check_tensors("cross_entropy", input=input, target=target)
     if not isinstance(reduction, str) or reduction not in ("none", "sum", "mean"):
         remedy = "leave it out for mean"
         raise OptionError("cross_entropy", "reduction", "", shown(reduction), "none, sum or mean", remedy)
@@ -214,5 +213,4 @@ def grouped_mm(input: Tensor, mat2: Tensor, *, offs: Tensor, spec: Spec | None =
     Args:    input: [T, K].   mat2: [G, K, N].   offs: [G] int32 or int64: where each group ends; rows behind the last
              give +0.   spec: as in `linear`.   Raises: as `linear`.
     """
-    check_tensors("grouped_mm", input=input, mat2=mat2, offs=offs)
     return tokens.grouped_mm(input, mat2, offs, *order("grouped_mm", spec))  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, S
 from samebits.frozen import dataclass
 from samebits.native.table import MAX_THREADS
 from samebits.ops import memo
+from samebits.torch.arguments import check_tensors
 
 __all__ = [
     "FLOATS",
@@ -63,15 +64,15 @@ class Gradient:
     Attributes:
         keeps: `(inputs, result, which inputs need one)` to the inputs and results that backward reads.
         backward: `(inputs, kept tensors, which inputs need one, gradient of the result)` to a gradient or None for each
-            input; of inputs that are tensors it gets the `Form` alone.
+            input; of inputs that are tensors it gets None, or the `Form`.
         holds: Which inputs backward gets as they are, since it writes to them: what is kept may be copied meanwhile.
-        unread: Which tensors it reads nothing of beyond what is kept: it gets None for them, which is quicker.
+        formed: Which tensors it gets the `Form` of, since it reads their shapes or dtypes.
     """
 
     keeps: Callable[[tuple[Any, ...], Any, tuple[bool, ...]], Sequence[Tensor | None]]
     backward: Callable[..., tuple[Tensor | None, ...]]
     holds: tuple[int, ...] = ()
-    unread: tuple[int, ...] = ()
+    formed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Operator:
 
     Attributes:
         schema: Its name, arguments and results, as torch writes them.
-        compute: The results, of tensors on the host that need no gradient.
+        compute: The results, of tensors on the host that need no gradient, by at most `threads=` threads.
         shapes: The results' shapes and dtypes alone; refuses, in one sentence, what does not fit.
         batch: `(operator, size, axes, arguments)` to the results of a batch of calls and the axis that they are stacked
             along; `axes` has None for an argument that is the same in each call.
@@ -108,7 +109,7 @@ def define(row: Operator) -> Any:
     if "!" not in row.schema:
         below = _below(call, host, places)
         _LIBRARY.impl(name, _recorded(below, _node(name, _below_levels(below), row), places), "Autograd")
-        entry = _entry(call, host, _node(name, host, row), places, bool(row.casts))
+        entry = _entry(call, host, _node(name, host, row), row)
     torch.library.register_vmap(f"samebits::{name}", _mapped(row, call), lib=_LIBRARY)
     if row.casts:
         _LIBRARY.impl(name, _cast(call, row.casts), "AutocastCPU")
@@ -119,6 +120,11 @@ def define(row: Operator) -> Any:
 def places_of(schema: str) -> tuple[int, ...]:
     """Which arguments are tensors."""
     return tuple([i for i, argument in enumerate(_arguments(schema)) if argument.startswith("Tensor")])
+
+
+def _public(schema: str) -> str:
+    """How messages call an operator."""
+    return schema.partition("(")[0].removesuffix("_into")
 
 
 def _arguments(schema: str) -> list[str]:
@@ -156,7 +162,7 @@ def _host(row: Operator) -> Callable[..., Any]:
 
     def kernel(*arguments: Any) -> Any:
         try:
-            return compute(*arguments)
+            return compute(*arguments, threads=threads())
         except (SamebitsError, RuntimeError):  # what torch's own functions raise of a nested tensor
             shapes(*arguments)
             raise
@@ -165,15 +171,20 @@ def _host(row: Operator) -> Callable[..., Any]:
 
 
 def of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `ops` that takes torch's tensors for their memory alone: autograd's part is done around it."""
-    recalled = memo.recalled if hasattr(function, "__wrapped__") else lambda *_: None
+    """A function that makes one call of `ops`, or one of `ops` itself, which takes torch's tensors for their memory
+    alone, as autograd's part is done around it. A call like one before is not looked at again: what it refuses, and
+    what it does, has to follow from shapes, strides, dtypes and numbers.
+    """
+    remembered = function if hasattr(function, "__wrapped__") else memo.remembered(function)
 
     def called(*arguments: Any, **options: Any) -> Any:
-        found = recalled(function, arguments, options)
+        found = memo.recalled(remembered, arguments, options)
         if found is None:
-            # Calls are remembered for tensors that are nothing else, which a frozen parameter is not.
-            plain = [x.detach() if isinstance(x, Tensor) else x for x in arguments]
-            found = function(*plain, **{key: x.detach() if isinstance(x, Tensor) else x for key, x in options.items()})
+            # Calls are remembered for tensors that are nothing else, which a frozen parameter is not; what is given
+            # twice is one tensor.
+            plain = {id(x): x.detach() for x in (*arguments, *options.values()) if isinstance(x, Tensor)}
+            named = {key: plain.get(id(x), x) for key, x in options.items()}
+            found = remembered(*[plain.get(id(x), x) for x in arguments], **named)
         return found
 
     return called
@@ -182,7 +193,7 @@ def of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
 def _fake(row: Operator) -> Callable[..., Any]:
     """The shapes, of operands that are all on one device."""
     shapes, places, arguments = row.shapes, places_of(row.schema), _arguments(row.schema)
-    call = row.schema.partition("(")[0].removesuffix("_into")
+    call = _public(row.schema)
 
     def described(*given: Any) -> Any:
         made, operands = shapes(*given), [i for i in places if given[i] is not None]
@@ -240,13 +251,14 @@ def _below_levels(below: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-def _entry(
-    call: Callable[..., Any], host: Callable[..., Any], apply: Any, places: tuple[int, ...], is_cast: bool
-) -> Callable[..., Any]:
+def _entry(call: Callable[..., Any], host: Callable[..., Any], apply: Any, row: Operator) -> Callable[..., Any]:
     """What our functions call: torch's dispatcher, or, where it would only go on to the node or the kernel, these
     themselves, which is a fifth of a small call less. What they refuse the dispatcher gets after all, and so the last
     word.
     """
+    places, arguments_, is_cast = places_of(row.schema), _arguments(row.schema), bool(row.casts)
+    name, names = _public(row.schema), [argument.split()[-1] for argument in arguments_]
+    due = frozenset([i for i in places if not arguments_[i].startswith("Tensor?")])
     C: Any = torch._C
     levels: Any = forward_ad
     profiler: Any = torch.autograd.profiler
@@ -254,8 +266,13 @@ def _entry(
     modes, overrides, has_transforms = (
         C._len_torch_dispatch_stack, C._len_torch_function_stack, C._are_functorch_transforms_active
     )  # fmt: skip
-    is_autocast, tracing = C._is_any_autocast_enabled, C._get_tracing_state
+    is_autocast, is_tracing = C._is_any_autocast_enabled, C._is_tracing
     is_compiling, is_recording = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+
+    def asked(*arguments: Any) -> Any:
+        # What is no tensor the dispatcher refuses in a way of its own.
+        check_tensors(name, **{names[i]: arguments[i] for i in places if i in due or arguments[i] is not None})
+        return call(*arguments)
 
     def entered(*arguments: Any) -> Any:
         if is_compiling() or (
@@ -264,16 +281,16 @@ def _entry(
             or has_transforms()
             or (is_cast and is_autocast())
             or profiler._is_profiler_enabled
-            or tracing() is not None
+            or is_tracing()
         ):
-            return call(*arguments)
+            return asked(*arguments)
         is_needed = levels._current_level >= 0
         for i in places:
             x = arguments[i]
-            if x is not None:
-                if type(x) not in _PLAIN or not x.is_cpu:
-                    return call(*arguments)
+            if type(x) in _PLAIN and x.is_cpu:
                 is_needed |= x.requires_grad
+            elif x is not None or i in due:
+                return asked(*arguments)
         try:
             if is_needed and (levels._current_level >= 0 or is_recording()):
                 # In another operator's kernel autograd's turn is over.
@@ -288,8 +305,8 @@ def _entry(
 def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
     """What computes below autograd and records a node, which knows the gradient."""
     gradient = row.gradient
-    unread = () if gradient is None else gradient.unread
-    formed = [i for i in places_of(row.schema) if gradient is not None and i not in (*unread, *gradient.holds)]
+    formed, holds = ((), ()) if gradient is None else (gradient.formed, gradient.holds)
+    unread = [i for i in places_of(row.schema) if i not in (*formed, *holds)]
 
     class Differentiable(torch.autograd.Function):
         @staticmethod

@@ -13,6 +13,7 @@ from torch import Tensor
 from samebits.errors import DTypeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import matmul as products
+from samebits.ops.memo import itself
 from samebits.torch.element_operators import scaled
 from samebits.torch.operator import (
     FLOATS,
@@ -24,7 +25,6 @@ from samebits.torch.operator import (
     front,
     in_front,
     of_memory,
-    threads,
 )
 from samebits.torch.spec import DEFAULT
 
@@ -35,7 +35,7 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-_linear, _multiplied = of_memory(products.linear), of_memory(products.matmul)
+_linear, _multiplied, _summed = itself(products.linear), itself(products.matmul), of_memory(products.matmul)
 # Making the name of a torch.dtype takes longer than finding it.
 _WORDS = {dtype: _word(dtype) for dtype in FLOATS}
 
@@ -57,13 +57,13 @@ def _check_same(call: str, name: str, right: Tensor, left: Tensor) -> None:
 # linear
 
 
-def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Any:
+@of_memory
+def linear_of(
+    x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str, threads: int
+) -> Any:  # fmt: skip
     """x @ weight^T + bias of tensors on the host."""
-    if x.dtype is not weight.dtype or x.dtype not in _WORDS:
-        _check_same("linear", "weight", weight, x)
-    if (chunk, segments, order) == DEFAULT:
-        return _linear(x, weight, bias, threads=threads())
-    return _multiplied(x, weight.mT, bias=bias, threads=threads(), **spec_options(chunk, segments, order))
+    _check_same("linear", "weight", weight, x)
+    return _linear(x, weight, bias, spec=Spec(chunk, segments, order), threads=threads)
 
 
 def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Tensor:
@@ -120,18 +120,14 @@ def _linear_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 # matmul
 
 
+@of_memory
 def _matmul(
-    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int, order: str
-) -> Any:
-    options = spec_options(chunk, segments, order)
-    if c is not None:
-        options["c"] = c
-        if beta != 1.0:
-            options["beta"] = beta
-    if alpha != 1.0:
-        options["alpha"] = alpha
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int, order: str,
+    threads: int,
+) -> Any:  # fmt: skip
     _check_same("matmul", "b", b, a)
-    return _multiplied(a, b, threads=threads(), **options)
+    beta = 1.0 if c is None else beta
+    return _multiplied(a, b, c=c, alpha=alpha, beta=beta, spec=Spec(chunk, segments, order), threads=threads)
 
 
 def _matmul_shapes(
@@ -254,11 +250,12 @@ def _matmul_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 # sum_rows: a contraction with ones
 
 
-def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Any:
+def _sum_rows(
+    x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str, threads: int
+) -> Any:  # fmt: skip
     ones = _ONES[x.dtype is torch.float64].expand(x.shape[-2])
-    return _multiplied(
-        ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **spec_options(chunk, segments, order)
-    )
+    options = spec_options(chunk, segments, order)
+    return _summed(ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads, **options)
 
 
 def _sum_rows_shapes(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Tensor:
@@ -285,13 +282,14 @@ def factors(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tu
 _ORDER = "int chunk, int segments, str order) -> Tensor"
 linear = define(Operator(
     f"linear(Tensor input, Tensor weight, Tensor? bias, {_ORDER}",
-    linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward, unread=(0, 1)), casts=3,
+    linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward, formed=(2,)), casts=3,
 ))  # fmt: skip
 matmul = define(Operator(
     f"matmul(Tensor a, Tensor b, Tensor? c, float alpha, float beta, {_ORDER}",
-    _matmul, _matmul_shapes, _matmul_batch, Gradient(factors, _matmul_backward), casts=3,
+    _matmul, _matmul_shapes, _matmul_batch, Gradient(factors, _matmul_backward, formed=(0, 1, 2)), casts=3,
 ))  # fmt: skip
 sum_rows = define(Operator(
     f"sum_rows(Tensor input, float scale, ScalarType dtype, {_ORDER}",
-    _sum_rows, _sum_rows_shapes, in_front(1), Gradient(lambda inputs, result, needs: (), _sum_rows_backward),
+    _sum_rows, _sum_rows_shapes, in_front(1),
+    Gradient(lambda inputs, result, needs: (), _sum_rows_backward, formed=(0,)),
 ))  # fmt: skip

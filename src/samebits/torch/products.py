@@ -24,8 +24,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: S
     Raises:  DTypeError, ShapeError, LayoutError, DeviceError; OptionError for a spec that is none, and for forward-mode
              differentiation.   Bits: numerics.md section 2; gradients section 5.
     """
-    if not are_tensors(input, weight, input if bias is None else bias):
-        check_tensors("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
     sums = order("linear", spec)
     total = total_of("linear", weight, input, sums)
     if total is None:
@@ -40,7 +38,8 @@ def matmul(input: Tensor, other: Tensor, *, spec: Spec | None = None) -> Tensor:
     Args:    input: [..., M, K] or [K].   other: [..., K, N] or [K].   spec: as in `linear`.
     Raises:  as `linear`.   Bits: numerics.md section 2; gradients section 5.
     """
-    check_tensors("matmul", input=input, other=other)
+    if not are_tensors(input, other):
+        check_tensors("matmul", input=input, other=other)
     order_ = order("matmul", spec)
     if input.ndim > 1 and other.ndim > 1:
         return _product("matmul", ("input", "other"), input, other, order_)
@@ -59,7 +58,8 @@ def mm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
 
     Args:    input: [M, K].   mat2: [K, N].   spec: as in `linear`.   Raises: as `linear`.
     """
-    _check_ranks("mm", 2, input=input, mat2=mat2)
+    if not (are_tensors(input, mat2) and input.ndim == 2 == mat2.ndim):
+        _check_ranks("mm", 2, input=input, mat2=mat2)
     return _product("mm", ("input", "mat2"), input, mat2, order("mm", spec))
 
 
@@ -68,7 +68,7 @@ def bmm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
 
     Args:    input: [B, M, K].   mat2: [B, K, N].   spec: as in `linear`.   Raises: as `linear`.
     """
-    _check_batches("bmm", input=input, mat2=mat2)
+    _check_batches("bmm", ("input", "mat2"), input, mat2)
     return _product("bmm", ("input", "mat2"), input, mat2, order("bmm", spec))
 
 
@@ -79,7 +79,8 @@ def addmm(
 
     Args:    input: broadcasts to [M, N].   mat1: [M, K].   mat2: [K, N].   spec: as in `linear`.   Raises: as `linear`.
     """
-    _check_ranks("addmm", 2, mat1=mat1, mat2=mat2)
+    if not (are_tensors(mat1, mat2) and mat1.ndim == 2 == mat2.ndim):
+        _check_ranks("addmm", 2, mat1=mat1, mat2=mat2)
     return _added("addmm", ("mat1", "mat2"), mat1, mat2, order("addmm", spec), input, alpha, beta)
 
 
@@ -91,7 +92,7 @@ def baddbmm(
     Args:    input: broadcasts to [B, M, N].   batch1: [B, M, K].   batch2: [B, K, N].   spec: as in `linear`.
     Raises:  as `linear`.
     """
-    _check_batches("baddbmm", batch1=batch1, batch2=batch2)
+    _check_batches("baddbmm", ("batch1", "batch2"), batch1, batch2)
     return _added("baddbmm", ("batch1", "batch2"), batch1, batch2, order("baddbmm", spec), input, alpha, beta)
 
 
@@ -100,7 +101,8 @@ def _added(
     beta: float,
 ) -> Tensor:  # fmt: skip
     """(a @ b) * alpha + beta * c; where beta is 0 c is not looked at."""
-    check_tensors(call, input=c)
+    if not are_tensors(c):
+        check_tensors(call, input=c)
     alpha, beta = number(call, "alpha", alpha), number(call, "beta", beta)
     return _product(call, names, a, b, order_, None if beta == 0 else c, alpha, beta)
 
@@ -124,10 +126,10 @@ def _check_ranks(call: str, rank: int, **operands: Tensor) -> None:
             raise ShapeError(call, name, "rank", x.ndim, rank, "call matmul, which takes any")
 
 
-def _check_batches(call: str, **operands: Tensor) -> None:
+def _check_batches(call: str, names: tuple[str, str], a: Tensor, b: Tensor) -> None:
     """Raise unless both are batches of matrices, of one size."""
-    _check_ranks(call, 3, **operands)
-    (_, first), (name, second) = operands.items()
-    if second.shape[0] != first.shape[0]:
-        expected = f"that of the other, {first.shape[0]}"
-        raise ShapeError(call, name, "batch size", second.shape[0], expected, "call matmul, which broadcasts")
+    if not (are_tensors(a, b) and a.ndim == 3 == b.ndim):
+        _check_ranks(call, 3, **{names[0]: a, names[1]: b})
+    if b.shape[0] != a.shape[0]:
+        expected, remedy = f"that of the other, {a.shape[0]}", "call matmul, which broadcasts"
+        raise ShapeError(call, names[1], "batch size", b.shape[0], expected, remedy)

@@ -129,16 +129,16 @@ def _check(x: Tensor, parts: StoredWeight, bias: Tensor | None) -> None:
         raise DTypeError("QuantLinear", "bias", "dtype", actual, "float32 or bfloat16 or float16", "convert it first")
 
 
-def _linear(x: Tensor, bias: Tensor | None, *rest: Any) -> Any:
+def _linear(x: Tensor, bias: Tensor | None, *rest: Any, threads: int) -> Any:
     parts = StoredWeight(*rest)
     _check(x, parts, bias)
     turned = x if parts.order is None else x.index_select(-1, parts.order)
     if "dot2_bfloat16" not in isa.current().instructions:
         # Then products compute in float32, which panels would be converted to one by one.
-        turned = _cast(turned, "float32", threads=threads())
+        turned = _cast(turned, "float32", threads=threads)
     weight = _packed(parts, turned.dtype) if parts.shift is None else parts.values()
-    y = _product(turned, weight, bias, threads=threads())
-    return y if y.dtype == x.dtype else _cast(y, _word(x.dtype), threads=threads())
+    y = _product(turned, weight, bias, threads=threads)
+    return y if y.dtype == x.dtype else _cast(y, _word(x.dtype), threads=threads)
 
 
 def _linear_shapes(x: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
@@ -147,10 +147,10 @@ def _linear_shapes(x: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
     return x.new_empty((*x.shape[:-1], parts.shape[0]))
 
 
-def _input(dy: Tensor, *rest: Any) -> Any:
+def _input(dy: Tensor, *rest: Any, threads: int) -> Any:
     """dy times the weight's values."""
     parts = StoredWeight(*rest)
-    made = _multiplied(dy, parts.values(), out_dtype=_word(dy.dtype), threads=threads())
+    made = _multiplied(dy, parts.values(), out_dtype=_word(dy.dtype), threads=threads)
     return made if parts.order is None else made.index_select(-1, parts.order.argsort())
 
 

@@ -11,18 +11,9 @@ from torch import Tensor
 
 from samebits.errors import DTypeError, ShapeError
 from samebits.ops import rows, training
+from samebits.ops.memo import itself
 from samebits.torch.element_operators import scaled
-from samebits.torch.operator import (
-    FLOATS,
-    Form,
-    Gradient,
-    Operator,
-    check_tensor,
-    define,
-    in_front,
-    of_memory,
-    threads,
-)
+from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, of_memory, threads
 from samebits.torch.product_operators import rows_of, sum_rows
 
 __all__ = [
@@ -30,21 +21,22 @@ __all__ = [
     "softmax", "sum", "weighed",
 ]  # fmt: skip
 
-_summed, _averaged, _normalised = of_memory(rows.sum), of_memory(rows.mean), of_memory(rows.layer_norm)
-_normalised_input = of_memory(training.layer_norm_gradient)
-_normalised_weight = of_memory(training.layer_norm_weight_gradient)
-_normalised_all = of_memory(training.layer_norm_gradients)
+_summed, _averaged = of_memory(rows.sum), of_memory(rows.mean)
+_normalised, _normalised_all = itself(rows.layer_norm), of_memory(training.layer_norm_gradients)
 
 
 def _exponential(name: str, compute: Callable[..., Any]) -> Any:
     """softmax or log_softmax; an axis counts from the end, so that there may be any number in front."""
+    gradient, compute = itself(training.row_gradient), itself(compute)
 
-    gradient, compute = of_memory(training.row_gradient), of_memory(compute)
+    @of_memory
+    def of_host(x: Tensor, dim: int, threads: int) -> Any:
+        check_tensor(name, "input", x)
+        return compute(x, dim, threads=threads) if x.ndim else compute(x.unsqueeze(0), dim).reshape(())
 
-    def of_host(x: Tensor, dim: int) -> Any:
-        if x.dtype not in FLOATS:
-            check_tensor(name, "input", x)
-        return compute(x, dim, threads=threads()) if x.ndim else compute(x.unsqueeze(0), dim).reshape(())
+    @of_memory
+    def slope_of_host(y: Tensor, dy: Tensor, dim: int, threads: int) -> Any:
+        return gradient(name, y, dy, dim, threads=threads)
 
     def shapes(x: Tensor, dim: int) -> Tensor:
         check_tensor(name, "input", x)
@@ -55,8 +47,7 @@ def _exponential(name: str, compute: Callable[..., Any]) -> Any:
 
     slope = define(Operator(
         f"{name}_backward(Tensor y, Tensor dy, int dim) -> Tensor",
-        lambda y, dy, dim: gradient(name, y, dy, dim, threads=threads()),
-        lambda y, dy, dim: y.new_empty(y.shape), in_front(2),
+        slope_of_host, lambda y, dy, dim: y.new_empty(y.shape), in_front(2),
     ))  # fmt: skip
     return define(Operator(
         f"{name}(Tensor input, int dim) -> Tensor", of_host, shapes, in_front(1),
@@ -85,13 +76,14 @@ def layer_norm_shapes(
     return x.new_empty(x.shape)
 
 
+@of_memory
 def layer_norm_of(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str
-) -> Any:
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str,
+    threads: int,
+) -> Any:  # fmt: skip
     """The layer norm of tensors on the host."""
-    if x.dtype not in FLOATS:
-        check_tensor("layer_norm", "input", x)
-    return _normalised(x, weight, bias, eps=eps, threads=threads())
+    check_tensor("layer_norm", "input", x)
+    return _normalised(x, weight, bias, eps=eps, threads=threads)
 
 
 def _layer_norm_backward(
@@ -116,10 +108,12 @@ def _are_many(x: Tensor, chunk: int) -> bool:
     return x.numel() // x.shape[-1] > chunk * (threads() - 1)
 
 
-def _layer_norm_all(x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool) -> tuple[Any, ...]:
+def _layer_norm_all(
+    x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool, threads: int
+) -> tuple[Any, ...]:
     dw, db = torch.empty_like(weight), torch.empty_like(weight) if biased else x.new_empty(0)
     dx = _normalised_all(
-        rows_of(x), rows_of(dy), weight, dw, db if biased else None, eps, chunk, threads=threads()
+        rows_of(x), rows_of(dy), weight, dw, db if biased else None, eps, chunk, threads=threads
     )  # fmt: skip
     return dx if x.ndim == 2 else dx.reshape(x.shape), dw, db
 
@@ -138,26 +132,18 @@ def _layer_norm_all_batch(call: Any, size: int, axes: tuple[Any, ...], arguments
     return tuple([torch.stack(part) for part in zip(*parts, strict=True)]), (0, 0, 0)
 
 
-def _layer_norm_input(x: Tensor, dy: Tensor, weight: Tensor | None, eps: float) -> Any:
-    return _normalised_input(x, dy, weight, eps, threads=threads())
-
-
-def _layer_norm_weight(x: Tensor, dy: Tensor, eps: float) -> Any:
-    return _normalised_weight(x, dy, eps, threads=threads())
-
-
 def _wide(x: Tensor, *rest: Any) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
 
 
-def _sum(x: Tensor, dim: list[int], keepdim: bool) -> Any:
+def _sum(x: Tensor, dim: list[int], keepdim: bool, threads: int) -> Any:
     check_tensor("sum", "input", x)
-    return _summed(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+    return _summed(x, _axis(x, dim), keepdims=keepdim, threads=threads)
 
 
-def _mean(x: Tensor, dim: list[int], keepdim: bool) -> Any:
+def _mean(x: Tensor, dim: list[int], keepdim: bool, threads: int) -> Any:
     check_tensor("mean", "input", x)
-    return _averaged(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+    return _averaged(x, _axis(x, dim), keepdims=keepdim, threads=threads)
 
 
 def _axis(x: Tensor, dim: list[int]) -> Any:
@@ -213,11 +199,11 @@ softmax = _exponential("softmax", rows.softmax)
 log_softmax = _exponential("log_softmax", training.log_softmax)
 layer_norm_input = define(Operator(
     "layer_norm_input_backward(Tensor input, Tensor dy, Tensor? weight, float eps) -> Tensor",
-    _layer_norm_input, lambda x, dy, weight, eps: x.new_empty(x.shape), in_front(2),
+    of_memory(training.layer_norm_gradient), lambda x, dy, weight, eps: x.new_empty(x.shape), in_front(2),
 ))  # fmt: skip
 layer_norm_weight = define(Operator(
     "layer_norm_weight_backward(Tensor input, Tensor dy, float eps) -> Tensor",
-    _layer_norm_weight, _wide, in_front(2),
+    of_memory(training.layer_norm_weight_gradient), _wide, in_front(2),
 ))  # fmt: skip
 layer_norm_all = define(Operator(
     "layer_norm_backward(Tensor input, Tensor dy, Tensor weight, float eps, int chunk, bool biased) -> "
@@ -226,13 +212,13 @@ layer_norm_all = define(Operator(
 ))  # fmt: skip
 layer_norm = define(Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, int chunk, int segments, str order) -> Tensor",
-    layer_norm_of, layer_norm_shapes, in_front(1), Gradient(weighed, _layer_norm_backward),
+    layer_norm_of, layer_norm_shapes, in_front(1), Gradient(weighed, _layer_norm_backward, formed=(1, 2)),
 ))  # fmt: skip
 sum = define(Operator(
     "sum(Tensor input, int[] dim, bool keepdim) -> Tensor",
-    _sum, _sum_shapes, in_front(1), Gradient(_nothing, _sum_backward),
+    _sum, _sum_shapes, in_front(1), Gradient(_nothing, _sum_backward, formed=(0,)),
 ))  # fmt: skip
 mean = define(Operator(
     "mean(Tensor input, int[] dim, bool keepdim) -> Tensor",
-    _mean, _mean_shapes, in_front(1), Gradient(_nothing, _mean_backward),
+    _mean, _mean_shapes, in_front(1), Gradient(_nothing, _mean_backward, formed=(0,)),
 ))  # fmt: skip

@@ -12,7 +12,7 @@ from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, training
 from samebits.ops import matmul as products
-from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory, threads
+from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory
 from samebits.torch.product_operators import rows_of
 from samebits.torch.spec import DEFAULT
 
@@ -28,6 +28,8 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
     """Raise unless every index counts one of so many places, or is the one that is left out."""
     values = indices.numpy()
     unsigned: Any = values.view(np.uint64 if values.itemsize == 8 else np.uint32)  # what is negative is large
+    if not values.size or np.maximum.reduce(unsigned, axis=None) < extent:
+        return
     wrong = unsigned >= extent
     if left_out is not None:
         wrong &= values != left_out
@@ -39,12 +41,14 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
 # embedding: rows of a table
 
 
-def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Any:
+def embedding_of(
+    indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str, *, threads: int
+) -> Any:  # fmt: skip
     """Rows of a table on the host."""
     _check_embedding(indices, weight)
-    whole = indices.long()
+    whole = indices if indices.dtype is torch.int64 else indices.long()
     _check_range("embedding", "input", whole, weight.shape[0])
-    return _taken(weight, whole, threads=threads())
+    return _taken(weight, whole, threads=threads)
 
 
 def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Tensor:
@@ -67,10 +71,12 @@ def _embedding_backward(
     return None, scattered(dy, kept[0], weight.shape[0], padding, chunk, segments, order), None, None, None, None
 
 
-def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str) -> Any:
+def _scattered(
+    dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str, threads: int
+) -> Any:  # fmt: skip
     flat, dy = places(indices, count), rows_of(dy)
     check_rows("embedding_backward", dy, len(flat), dy.shape[1])
-    return _embedding_gradient(dy, flat, count, padding, chunk, segments, order, threads=threads())
+    return _embedding_gradient(dy, flat, count, padding, chunk, segments, order, threads=threads)
 
 
 def places(indices: Tensor, count: int) -> Tensor:
@@ -108,18 +114,21 @@ scattered = define(Operator(
 ))  # fmt: skip
 embedding = define(Operator(
     f"embedding(Tensor input, Tensor weight, int padding, {_ORDER}) -> Tensor",
-    embedding_of, embedding_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[:1], _embedding_backward),
+    embedding_of, embedding_shapes, by_loop,
+    Gradient(lambda inputs, result, needs: inputs[:1], _embedding_backward, formed=(1,)),
 ))  # fmt: skip
 
 # cross_entropy: one value a row, their sum, or that divided by a count
 
 
-def _cross_entropy(x: Tensor, target: Tensor, left_out: int, reduction: str, count: float | None) -> Any:
+def _cross_entropy(
+    x: Tensor, target: Tensor, left_out: int, reduction: str, count: float | None, threads: int
+) -> Any:  # fmt: skip
     _check_cross_entropy(x, target)
     known, counted = _known(target, left_out, x.shape[1])
     if not x.numel() and len(x):
         raise ShapeError("cross_entropy", "input", "class count", 0, "at least 1", "give each row a class")
-    return _losses(x, known, reduction, _divisor(reduction, count, counted), threads=threads())
+    return _losses(x, known, reduction, _divisor(reduction, count, counted), threads=threads)
 
 
 def _divisor(reduction: str, count: float | None, counted: int) -> float:
@@ -164,10 +173,10 @@ def _cross_entropy_backward(
 
 
 def _cross_entropy_input(
-    x: Tensor, target: Tensor, dy: Tensor, left_out: int, reduction: str, count: float | None
+    x: Tensor, target: Tensor, dy: Tensor, left_out: int, reduction: str, count: float | None, threads: int
 ) -> Any:  # fmt: skip
     known, counted = _known(target, left_out, x.shape[1])
-    return _losses_gradient(x, known, dy, _divisor(reduction, count, counted), threads=threads())
+    return _losses_gradient(x, known, dy, _divisor(reduction, count, counted), threads=threads)
 
 
 cross_entropy_input = define(Operator(
@@ -178,7 +187,7 @@ cross_entropy_input = define(Operator(
 cross_entropy = define(Operator(
     "cross_entropy(Tensor input, Tensor target, int left_out, str reduction, float? count) -> Tensor",
     _cross_entropy, _cross_entropy_shapes, by_loop,
-    Gradient(lambda inputs, result, needs: inputs[:2], _cross_entropy_backward, unread=(0, 1)),
+    Gradient(lambda inputs, result, needs: inputs[:2], _cross_entropy_backward),
 ))  # fmt: skip
 
 # grouped_mm: rows of each group by a matrix of its own
@@ -194,9 +203,9 @@ def _sizes(ends: Tensor, rows: int) -> Tensor:
     return sizes
 
 
-def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Any:
+def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str, threads: int) -> Any:
     _grouped_shapes(a, b, ends, chunk, segments, order)
-    return _multiplied_groups(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments, order), threads=threads())
+    return _multiplied_groups(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments, order), threads=threads)
 
 
 def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Tensor:
@@ -228,11 +237,13 @@ def _grouped_backward(
     return da, grouped_weight(a, dy, ends, chunk, segments, order) if needs[1] else None, None, None, None, None
 
 
-def _grouped_weight(a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Any:
+def _grouped_weight(
+    a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: int, order: str, threads: int
+) -> Any:  # fmt: skip
     made = dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1]))
-    start = 0
+    start, spec = 0, Spec(chunk, segments, order)
     for g, end in enumerate(ends.tolist()):
-        _multiplied(a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments, order), threads=threads())
+        _multiplied(a[start:end].mT, dy[start:end], out=made[g], spec=spec, threads=threads)
         start = end
     return made
 
