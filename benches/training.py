@@ -1,16 +1,17 @@
 """Modules of `samebits.torch` beside torch's own: the same parameters, forward and backward, in turns, medians.
 
 Steps are a forward and a backward to the gradients of all parameters and of the input; `.grad` is dropped before each,
-as `zero_grad` does. Small calls are 8 x 64 x 64, where nearly all is torch's dispatcher and ours; `nothing` is
-the least that a function of Python can cost there: an `autograd.Function` around an operator of `torch.library`, whose
-forward and backward make tensors of the right shapes and compute nothing. Results of 512 x 768 float32 take 1.5 MB, for
-which torch asks the system anew in some processes and not in others: where it does not, its layer norm makes 1950 steps
-a second on one thread, 1.08 of ours. `python benches/training.py`
+as `zero_grad` does. Small calls are 8 x 64 x 64, where nearly all is torch's dispatcher and ours; `nothing` is the
+least that a function of Python can cost there: an operator of `torch.library`, for gradients within an
+`autograd.Function`, whose forward and backward make tensors of the right shapes and compute nothing. Results of 512 x
+768 float32 take 1.5 MB, for which torch asks the system anew in some processes and not in others: where it does not,
+its layer norm makes 1950 steps a second on one thread, 1.08 of ours. `python benches/training.py`
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -126,6 +127,74 @@ def small(isa: str, threads: int) -> Rows:
     return rows
 
 
+def _idle(count: int) -> tuple[Any, Any]:
+    """What computes nothing of so many operands: an operator, and a function with a gradient around it."""
+    _LIBRARY.define(f"idle{count}({', '.join(f'Tensor x{i}' for i in range(count))}) -> Tensor")
+    _LIBRARY.impl(f"idle{count}", lambda *x: torch.empty(x[0].shape), "CompositeExplicitAutograd")
+    operator = getattr(torch.ops.samebits_bench, f"idle{count}").default
+
+    class Idle(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *operands: Tensor) -> Any:
+            ctx.save_for_backward(*operands)
+            return operator(*operands)
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Any:
+            return tuple([torch.empty(x.shape) if x.is_floating_point() else None for x in ctx.saved_tensors])
+
+    return operator, Idle.apply
+
+
+def functions(isa: str, threads: int) -> Rows:
+    """Thousand calls a second of functions."""
+    torch.set_num_threads(threads)
+    (m, k, n), idle = SMALL, {count: _idle(count) for count in (1, 2, 3)}
+    classes = torch.randint(0, k, (m,))
+    x, weight, row_, batch = torch.randn(m, k), torch.randn(k, n), torch.randn(k), torch.randn(2, m, k)
+    products = {"mm": (x, weight), "addmm": (torch.randn(n), x, weight), "bmm": (batch, torch.randn(2, k, n))}
+    kept: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        **{name: (getattr(torch, name), operands) for name, operands in products.items()},
+        **{name: (getattr(torch, name), (x,)) for name in ("relu", "exp")},
+        "softmax": (nn.functional.softmax, (x, -1)),
+        "layer_norm": (nn.functional.layer_norm, (x, (k,), row_, row_ + 1)),
+        "embedding": (nn.functional.embedding, (classes, weight)),
+        "cross_entropy": (nn.functional.cross_entropy, (x, classes)),
+    }
+    rows = Rows()
+    for name, (theirs, given) in kept.items():
+        tensors = [operand for operand in given if isinstance(operand, Tensor)]
+        leaves = [operand.detach().clone().requires_grad_() for operand in tensors if operand.is_floating_point()]
+        found = iter(leaves)
+        needing = [next(found) if isinstance(x, Tensor) and x.is_floating_point() else x for x in given]
+        ours, (operator, recorded) = getattr(st, name), idle[len(tensors)]
+        alone = {"ours": (ours, given), "torch": (theirs, given), "nothing": (operator, tensors)}
+        seen = [operand for operand in needing if isinstance(operand, Tensor)]
+        steps = {"ours": (ours, needing), "torch": (theirs, needing), "nothing": (recorded, seen)}
+        for what, calls in ((f"{name}, forward", alone), (f"{name}, forward and backward", steps)):
+            made = {
+                key: _step(call, operands, leaves) if calls is steps else partial(call, *operands)
+                for key, (call, operands) in calls.items()
+            }
+            with sb.use_isa(isa):
+                seconds = medians(made, threads, 21)
+            rates = {key: 1e-3 / value for key, value in seconds.items()}
+            rows.append({"shape": what, **rates, "ratio": rates["ours"] / rates["torch"]})
+    return rows
+
+
+def _step(call: Any, operands: Any, leaves: list[Tensor]) -> Call:
+    """Forward and backward of a function."""
+    dy = torch.ones_like(call(*operands))
+
+    def step() -> None:
+        for x in leaves:
+            x.grad = None
+        call(*operands).backward(dy)
+
+    return step
+
+
 def others(isa: str, threads: int) -> Rows:
     """Steps a second of 512 rows of 768."""
     torch.set_num_threads(threads)
@@ -157,6 +226,7 @@ def quantised(isa: str, threads: int) -> Rows:
 TABLES = (
     *((f"Linear, {name}{{}}, GFLOP/s of steps", _linear(dtype)) for name, dtype in DTYPES.items()),
     ("Small calls{}, thousands a second", small),
+    ("Small calls of functions{}, thousands a second", functions),
     ("Other modules, 512 x 768{}, steps a second", others),
     ("QuantLinear, int4-group128 of bfloat16{}, calls a second", quantised),
 )
@@ -165,7 +235,7 @@ PARTS = tuple(
     Part(title.format(f", {many}"), table, ISA, threads)
     for threads, many in ((1, "one thread"), (2, "two threads"))
     for title, table in TABLES
-    if threads == 1 or table is not small
+    if threads == 1 or table not in (small, functions)
 )
 
 if __name__ == "__main__":

@@ -406,6 +406,10 @@ SENTENCES = [
      "slice: sizes is int, must be a list of integers and scalars; write one, such as [2, -1]"),
     (lambda fd: fd.ops.broadcast_in_dim(fd.define_tensor([2], True), [2, 3], [2]),
      "broadcast_in_dim: broadcast_dims is [2], must be different places of a rank of 2; name others"),
+    (lambda fd: fd.ops.threshold(fd.define_tensor([2], True), None, 1.0),
+     "threshold: limit is None, must be a scalar; pass a number, or call clamp for one bound"),
+    (lambda fd: fd.ops.threshold(fd.define_tensor([2], True), 1.0, None),
+     "threshold: other is None, must be a scalar; pass a number, or call clamp for one bound"),
 ]  # fmt: skip
 
 

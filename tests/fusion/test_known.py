@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import remembering
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import samebits as sb
 from samebits import hot
@@ -31,6 +32,22 @@ MADE = {
     "arena": lambda ops, x: ops.matmul(ops.neg(x), ops.permute(ops.relu(x), [1, 0])),
     "constants": lambda ops, x: ops.add(ops.triu(x, 0), ops.cast(ops.iota(40), DataType.Float)),
 }
+
+
+@pytest.mark.parametrize("calls_before", [0, 5])
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_what_torch_traces_to_run_again_is_refused(calls_before, mode):
+    fd, x = defined(lambda ops, x: ops.exp(x), DataType.Float), torch.from_numpy(normal(2, 3))
+    for _ in range(calls_before):
+        fd.execute([x])
+    with pytest.raises(FusionError) as error:
+        make_fx(lambda x: fd.execute([x])[0], tracing_mode=mode)(x)
+    assert str(error.value) == (
+        "execute: call is within what torch traces, must be outside of it; "
+        "call functions of samebits.torch there, which are operators of torch"
+    )
+    (made,) = fd.execute([x])
+    assert torch.equal(made, sb.exp(x))
 
 
 @pytest.fixture(autouse=True)

@@ -379,6 +379,45 @@ def test_a_view_that_begins_further_on_is_read_there(way, monkeypatch):
         assert np.asarray(negated_tail(kind(arrays[0]))).tobytes() == (-arrays[0][1:, 2:]).tobytes()
 
 
+@memo.remembered
+def joined(x, y):
+    """x - y, by what another function remembers."""
+    return memo.itself(sb.subtract)(x, y)
+
+
+@memo.remembered
+def twice(x, y):
+    """(x - y) - y: two calls, of which the first has the arguments of this one."""
+    return memo.itself(sb.subtract)(memo.itself(sb.subtract)(x, y), y)
+
+
+@memo.remembered
+def reversed_rows(x, y):
+    """What follows the call is more than it."""
+    return memo.itself(sb.subtract)(x, y)[::-1]
+
+
+@memo.remembered
+def first_of_two(x, y):
+    """The result of the first call, beside another."""
+    made = memo.itself(sb.subtract)(x, y)
+    return made if sb.sum(y).item() < np.inf else y
+
+
+@pytest.mark.parametrize(
+    ("function", "meant", "count"),
+    [(joined, lambda x, y: x - y, 1), (twice, lambda x, y: (x - y) - y, 0), (first_of_two, lambda x, y: x - y, None),
+     (reversed_rows, lambda x, y: (x - y)[::-1], 0)],
+)  # fmt: skip
+def test_what_is_one_call_alone_is_remembered_by_the_arguments_of_the_whole(function, meant, count):
+    before = len(memo._memos)
+    for seed in range(4):
+        x, y = normal(4, 5, seed=seed), normal(4, 5, seed=seed + 10)
+        assert function(x, y).tobytes() == meant(x, y).tobytes()
+    if count is not None:
+        assert len(memo._memos) - before == count
+
+
 def test_calls_whose_operands_are_made_for_them_alone_are_not_remembered():
     w, point = normal(8, 4).astype(np.int8), sb.Tensor.from_any(np.ones((), ml_dtypes.int4))
     for call in (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from samebits import dtypes
-from samebits.errors import ModelError, ShapeError
+from samebits.errors import ModelError, OptionError, SamebitsError, ShapeError
 from samebits.operations import dim
 from samebits.operations.fact import dense
 from samebits.program.builder import ProgramBuilder
@@ -32,6 +32,26 @@ def test_text() -> None:
             "  output y",
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "axis", "error", "text"),
+    [
+        (("x",), 2, ShapeError, "concat: axis is 2, must be within a rank of 2; give an existing one"),
+        (("x",), "a", ShapeError, "concat: axis is 'a', must be an integer; give an existing one"),
+        (("x", "x"), 1.0, ShapeError, "concat: axis is 1.0, must be an integer; give an existing one"),
+        (("z",), 0, OptionError, "concat: operand is 'z', must be a value of this program; define it first"),
+        (("x", "z"), 0, OptionError, "concat: operand is 'z', must be a value of this program; define it first"),
+    ],
+)
+def test_one_value_is_concatenated_under_the_conditions_of_several(
+    values: tuple[str, ...], axis: int, error: type[SamebitsError], text: str
+) -> None:
+    b = ProgramBuilder("one")
+    assert b.concat((b.input("x", dtypes.float32, (2, 3)),), 1) == "x"
+    with pytest.raises(error) as caught:
+        b.concat(values, axis)
+    assert str(caught.value) == text
 
 
 def test_digest_covers_constants() -> None:

@@ -14,6 +14,7 @@ from samebits.errors import (
     ExchangeError,
     LayoutError,
     OptionError,
+    OutOfRangeError,
     SamebitsError,
     ShapeError,
 )
@@ -130,9 +131,66 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
     ),
     "len: tensor rank is 0, must be at least 1; use item()": (LayoutError, lambda: len(Tensor.zeros(()))),
     "iter: tensor rank is 0, must be at least 1; use item()": (LayoutError, lambda: list(Tensor.zeros(()))),
-    "Layout.reshape: shape is (7,), must be of 6 elements like (2, 3); keep the number of elements": (
+    "Tensor: buffer type is list, must be Buffer; use Tensor.from_any or Tensor.from_buffer": (
+        OptionError,
+        lambda: Tensor([1, 2]),  # type: ignore[arg-type]
+    ),
+    "Tensor: buffer type is NoneType, must be Buffer; use Tensor.from_any or Tensor.from_buffer": (
+        OptionError,
+        lambda: Tensor(),
+    ),
+    "Tensor: layout type is NoneType, must be Layout; use Tensor.from_any or Tensor.from_buffer": (
+        OptionError,
+        lambda: Tensor(allocate(8)),
+    ),
+    "Tensor.reshape: shape is (7,), must be of 6 elements like (2, 3); keep the number of elements": (
         ShapeError,
         lambda: Tensor.zeros((2, 3)).reshape((7,)),
+    ),
+    "Tensor.reshape: layout is (3, 2) with strides_bits (32, 96), must be viewable as (6,); copy it first": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).T.reshape(6),
+    ),
+    "Tensor.permute: axes is (0, 0), must be a permutation of 2 axes; name each axis once": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).permute(0, 0),
+    ),
+    "Tensor.broadcast_to: shape is (3, 3), must be one (2, 3) broadcasts to; "
+    "extents must be equal or 1, aligned at the last axis": (
+        ShapeError,
+        lambda: Tensor.zeros((2, 3)).broadcast_to((3, 3)),
+    ),
+    "Tensor.squeeze: axis 0 extent is 2, must be 1; index it instead": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).squeeze(0),
+    ),
+    "Tensor.unsqueeze: axis is 5, must be in [-3, 3); use an existing one": (
+        OutOfRangeError,
+        lambda: Tensor.zeros((2, 3)).unsqueeze(5),
+    ),
+    "Tensor.flip: axis is 3, must be in [-2, 2); use an existing one": (
+        OutOfRangeError,
+        lambda: Tensor.zeros((2, 3)).flip(3),
+    ),
+    "Tensor.flatten: start is 3, must be in [-2, 2); use an existing one": (
+        OutOfRangeError,
+        lambda: Tensor.zeros((2, 3)).flatten(3),
+    ),
+    "Tensor.unflatten: shape is (3, 2), must be of 3 elements like (3,); keep the number of elements": (
+        ShapeError,
+        lambda: Tensor.zeros((2, 3)).unflatten(1, (3, 2)),
+    ),
+    "Tensor.diagonal: (axis1, axis2) is (1, 1), must be distinct; name each axis once": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).diagonal(0, 1, 1),
+    ),
+    "Tensor.sliding_window: window is (4,), must be within (2, 3) along axes (1,); use a smaller window": (
+        ShapeError,
+        lambda: Tensor.zeros((2, 3)).sliding_window(4, 1),
+    ),
+    "Tensor.view: axis 1 extent is 3, must be a multiple of 2; copy it first": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).view("float64"),
     ),
     "Buffer.array: buffer device is cuda:0, must be readable by the host; copy it to the host first": (
         DeviceError,

@@ -111,7 +111,7 @@ FUNCTIONS: list[tuple[Any, type[SamebitsError], str]] = [
     (lambda: st.embedding(torch.tensor([1]), torch.ones(4)), ShapeError,
      "embedding: weight rank is 1, must be 2; reshape it to [V, D]"),
     (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 4, 1])), OutOfRangeError,
-     "cross_entropy: target is 4, must be in [0, 4); give indices that exist"),
+     "cross_entropy: target is 4, must be in [0, 4); give classes that exist, or pass it as ignore_index"),
     (lambda: st.cross_entropy(torch.ones(2, 0), torch.tensor([-100, -100])), ShapeError,
      "cross_entropy: input class count is 0, must be at least 1; give each row a class"),
     (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1])), ShapeError,
@@ -174,6 +174,11 @@ ARGUMENTS: list[tuple[Any, type[SamebitsError], str]] = [
      ("grouped_mm: offs is [3, 9], must be ascending, from 0 to at most input's row count 4; "
      "give where each group ends")),
     (lambda: st.grouped_mm(X, operand(2, 7, 3), offs=[2, 4]), DTypeError, f"grouped_mm: offs type is list, {TENSOR}"),
+    (lambda: st.QuantLinear.from_torch(nn.Linear(64, 3).double(), "int4-group32"), DTypeError,
+     ("QuantLinear.from_torch: weight dtype is float64, must be float32 or bfloat16 or float16 for int/exact-1; "
+      "convert it first")),
+    (lambda: st.QuantLinear.from_torch(nn.Linear(64, 3), "int4-group32", dialect="no"), OptionError,
+     "QuantLinear.from_torch: dialect is 'no', must be one that makes int4-group32: int/exact-1; choose one of these"),
     (lambda: st.Linear.from_torch(nn.ReLU()), OptionError,
      "Linear.from_torch: module type is ReLU, must be Linear; pass a torch.nn.Linear"),
     (lambda: entered(st.accumulate(WEIGHT)), DTypeError,

@@ -6,6 +6,7 @@ NumPy's arrays and torch's have keys; others take the way of `Session.run`. Star
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from samebits import hot
+from samebits.errors import FusionError
 from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
@@ -29,7 +31,10 @@ from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 from samebits.tensor import Tensor, in_new_memory
 
-__all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
+__all__ = ["Direct", "check_traced", "key_of", "learn", "made_for", "modes", "number_key"]
+
+# How many modes torch asks before its own operators: none before there was a tensor of torch's.
+modes: Callable[[], int] = int
 
 
 def _numpy(x: Any) -> Hashable:
@@ -88,10 +93,21 @@ def number_key(value: bool | int | float) -> Hashable:
 
 
 def learn(given: Sequence[Any]) -> None:
-    """Let calls with torch's tensors have keys, once there are such tensors."""
+    """Let calls with torch's tensors have keys, and look at torch's modes, once there are such tensors."""
+    global modes
     for x in given:
         if type(x).__name__ == "Tensor" and kind_of(x) == "torch":
             _DESCRIBED[type(x)] = _torch
+            modes = sys.modules["torch"]._C._len_torch_dispatch_stack
+
+
+def check_traced() -> None:
+    """Raise FusionError where torch records operators to run them again: it would see that memory is made, not what is
+    computed in it."""
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if tracing is not None and tracing.get_proxy_mode() is not None:
+        remedy = "call functions of samebits.torch there, which are operators of torch"
+        raise FusionError("execute", "call", "", "within what torch traces", "outside of it", remedy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -62,6 +62,9 @@ def threshold(x: object, limit: object, other: object) -> Val:
 
     Raises:  FusionError if the limit or the value is no scalar.
     """
+    for name, each in (("limit", limit), ("other", other)):
+        if each is None:
+            raise FusionError("threshold", name, "", None, "a scalar", "pass a number, or call clamp for one bound")
     return _bounded("threshold", x, limit, other)
 
 

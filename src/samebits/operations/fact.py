@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from samebits.dtypes import DType
-from samebits.errors import ShapeError
+from samebits.errors import ShapeError, shown
 from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
+from samebits.shapes import is_integer
 
 __all__ = ["MOST_AXES", "Fact", "check_axis", "check_extents", "dense"]
 
@@ -60,6 +61,8 @@ def check_extents(what: str, facts: Sequence[Fact]) -> None:
 
 def check_axis(what: str, axis: int, rank: int) -> None:
     """Raise ShapeError unless a value of that rank has the axis, counted from the front."""
+    if not is_integer(axis):
+        raise ShapeError(what, "axis", "", shown(axis), "an integer", "give an existing one")
     if not 0 <= axis < rank:
         raise ShapeError(what, "axis", "", axis, f"within a rank of {rank}", "give an existing one")
 

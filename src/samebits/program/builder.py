@@ -15,6 +15,7 @@ import numpy as np
 from samebits import driver, dtypes, elements
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
+from samebits.errors import OptionError, shown
 from samebits.kernels.expression import Expression
 from samebits.operations import dim, registry
 from samebits.operations.dim import Size, SymbolicShape
@@ -127,7 +128,11 @@ class ProgramBuilder:
 
     def _results(self, operation: str, attributes: Hashable, inputs: Sequence[str]) -> tuple[Fact, ...]:
         """The facts of a node's outputs; equal ones are one object, by which a node like one before is known."""
-        operands = [self.facts[name] for name in inputs]
+        try:
+            operands = [self.facts[name] for name in inputs]
+        except KeyError as error:
+            actual, remedy = shown(error.args[0]), "define it first"
+            raise OptionError(operation, "operand", "", actual, "a value of this program", remedy) from None
         key = (operation, attributes, *map(id, operands))
         found = self._inferred.get(key)
         if found is None:
@@ -180,7 +185,10 @@ class ProgramBuilder:
 
     def concat(self, values: Sequence[str], axis: int) -> str:
         """Values one after the other along an axis, counted from the front; one alone is itself."""
-        return values[0] if len(values) == 1 else self.add("concat", values, Concat(axis))[0]
+        if len(values) != 1:
+            return self.add("concat", values, Concat(axis))[0]
+        self._results("concat", Concat(axis), values)  # which refuses what is no value, and an axis that it has not
+        return values[0]
 
     def gather(self, x: str, indices: str, axis: int) -> str:
         """The places of an axis, counted from the front, that int64 indices name, in the stead of it."""

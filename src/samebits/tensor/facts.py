@@ -26,9 +26,10 @@ class TensorFacts:
         dtype: What an element's bits mean.
     """
 
-    buffer: Buffer
-    layout: Layout
-    dtype: DType
+    # What is left out is refused as what is of another class.
+    buffer: Buffer = None  # type: ignore[assignment]
+    layout: Layout = None  # type: ignore[assignment]
+    dtype: DType = None  # type: ignore[assignment]
     # Shape and strides as C reads them; native code makes them when it is first asked.
     _extents: bytes = field(init=False, repr=False)
 

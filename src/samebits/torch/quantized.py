@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from samebits.errors import OptionError, ShapeError, shown
+from samebits.errors import OptionError, SamebitsError, ShapeError, shown
 from samebits.ops.int4_words import from_awq, from_gptq
 from samebits.ops.quantize import quantize
 from samebits.ops.quantized import Quantized
@@ -101,7 +101,12 @@ class QuantLinear(nn.Module):
     def from_torch(cls, module: nn.Linear, format: str, *, dialect: str | None = None) -> Self:
         """A layer's weight quantised to a block format, such as nvfp4 or int4-group128, by a dialect of it."""
         check_type("QuantLinear.from_torch", "module", module, nn.Linear, "pass a torch.nn.Linear")
-        return cls(quantize(module.weight.detach(), format, dialect=dialect), module.bias)
+        try:
+            weight = quantize(module.weight.detach(), format, dialect=dialect)
+        except SamebitsError as error:
+            operand = "weight" if error.operand == "x" else error.operand
+            raise error.renamed("QuantLinear.from_torch", operand) from None
+        return cls(weight, module.bias)
 
     @classmethod
     def from_affine(

@@ -35,7 +35,10 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
         wrong &= values != left_out
     if wrong.any():
         expected = f"in [0, {extent})"
-        raise OutOfRangeError(call, name, "", int(values[wrong][0]), expected, "give indices that exist")
+        remedy = (
+            "give indices that exist" if left_out is None else "give classes that exist, or pass it as ignore_index"
+        )
+        raise OutOfRangeError(call, name, "", int(values[wrong][0]), expected, remedy)
 
 
 # embedding: rows of a table
