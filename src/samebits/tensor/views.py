@@ -28,7 +28,7 @@ class TensorViews(TensorFacts):
 
     __slots__ = ()
 
-    def _seen(self, name: str, *arguments: object) -> Self:
+    def _viewed(self, name: str, *arguments: object) -> Self:
         """The view that the layout's method of that name describes, refused as the tensor's."""
         try:
             layout = getattr(self.layout, name)(*arguments)
@@ -39,7 +39,7 @@ class TensorViews(TensorFacts):
     def permute(self, axes: Sequence[SupportsIndex] | SupportsIndex, *more: SupportsIndex) -> Self:
         """A view whose axis i is axis axes[i] of this tensor; axes are one sequence, or several arguments."""
         axes = _listed(axes, more)
-        return self._seen("permute", axes)
+        return self._viewed("permute", axes)
 
     def transpose(self, first: int = -2, second: int = -1) -> Self:
         """A view with two axes exchanged, the last two unless others are named."""
@@ -78,7 +78,7 @@ class TensorViews(TensorFacts):
             more: The others.
         """
         shape = _listed(shape, more)
-        return self._seen("reshape", shape)
+        return self._viewed("reshape", shape)
 
     def __getitem__(self, key: Key) -> Self:
         """A view of what the key selects: integers, slices, None and Ellipsis."""
@@ -113,35 +113,35 @@ class TensorViews(TensorFacts):
 
     def broadcast_to(self, shape: Sequence[SupportsIndex]) -> Self:
         """A view that repeats along new axes and along axes of extent 1."""
-        return self._seen("broadcast_to", shape)
+        return self._viewed("broadcast_to", shape)
 
     def squeeze(self, axis: Axes | None = None) -> Self:
         """A view without the axes named, each of extent 1, or without all of that extent."""
-        return self._seen("squeeze", axis)
+        return self._viewed("squeeze", axis)
 
     def unsqueeze(self, axis: Axes) -> Self:
         """A view with axes of extent 1 inserted, which become those axes of the result."""
-        return self._seen("unsqueeze", axis)
+        return self._viewed("unsqueeze", axis)
 
     def flip(self, axis: Axes | None = None) -> Self:
         """A view in reverse order along the axes named, or along all."""
-        return self._seen("flip", axis)
+        return self._viewed("flip", axis)
 
     def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> Self:
         """A view with the axes from start to end merged into one; LayoutError where only a copy has it."""
-        return self._seen("flatten", start, end)
+        return self._viewed("flatten", start, end)
 
     def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> Self:
         """A view with one axis split into several, row-major."""
-        return self._seen("unflatten", axis, extents)
+        return self._viewed("unflatten", axis, extents)
 
     def diagonal(self, skew: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Self:
         """A view of the elements whose index along axis2 is `skew` more than along axis1, as the last axis."""
-        return self._seen("diagonal", skew, axis1, axis2)
+        return self._viewed("diagonal", skew, axis1, axis2)
 
     def sliding_window(self, window: Axes, axis: Axes | None = None) -> Self:
         """A view of every window of neighbouring elements, whose extents become the last axes."""
-        return self._seen("sliding_window", window, axis)
+        return self._viewed("sliding_window", window, axis)
 
     def view(self, dtype: object) -> Self:
         """The same bits read as elements of another format, without moving any.
@@ -158,6 +158,9 @@ class TensorViews(TensorFacts):
         """
         row, layout = dtypes.named("Tensor.view", "dtype", dtype), self.layout
         if row.width_bits != layout.width_bits:
+            if not self.shape:
+                remedy = "use unsqueeze for a new axis"
+                raise LayoutError("Tensor.view", "tensor", "rank", 0, "at least 1", remedy)
             common = math.gcd(row.width_bits, layout.pitch_bits)
             try:
                 layout = layout.repack(common).repack(row.width_bits, address=self.buffer.address)
