@@ -324,6 +324,8 @@ def dtype(x: object) -> DType:
 
 def named(call: str, operand: str, x: object) -> DType:
     """The row that an argument of a call names, as `of`, whose error is in the words of that call."""
+    if type(x) is DType:
+        return x
     try:
         return of(x)
     except DTypeError as error:

@@ -64,10 +64,11 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
         raise LayoutError(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes")
     if shape and min(shape) < 0:
         raise LayoutError(call, name, "", shape, "extents of at least 0", "count elements")
-    if 0 in shape and math.prod(filter(None, shape)) >= LIMIT >> 6:
+    size = math.prod(shape)
+    if not size and math.prod(filter(None, shape)) >= LIMIT >> 6:
         expected = "extents of fewer than 2**57 elements beside 0"
         raise LayoutError(call, name, "", shape, expected, "use less")
-    if math.prod(shape) >= LIMIT:
+    if size >= LIMIT:
         raise LayoutError(call, name, "", shape, "fewer than 2**63 elements", "use less")
     return shape
 

@@ -188,11 +188,24 @@ def test_a_producer_of_device_memory_is_told_a_stream_or_refused() -> None:
         )
 
 
-@pytest.mark.parametrize("said", [(1, 0), (3, 0), (10, 0), None])
-def test_device_memory_of_which_another_device_was_said_is_refused(said: tuple[int, int] | None) -> None:
+def test_a_producer_that_says_that_it_is_the_hosts_is_not_asked_for_its_device() -> None:
+    class Says(HandMade):
+        is_cpu = True
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise AssertionError("it was asked")
+
+    for make in (Tensor.from_dlpack, Tensor.from_any):
+        assert make(Says((4,), (1,))).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("said", [(1, 0), (3, 0), (10, 0), None, "is_cpu"])
+def test_device_memory_of_which_another_device_was_said_is_refused(said: Any) -> None:
     """No stream was named for it, or one of another kind: nothing says when its work is done."""
 
     class Lying(HandMade):
+        is_cpu = said == "is_cpu"
+
         def __dlpack_device__(self) -> tuple[int, int]:
             if said is None:
                 raise BufferError("unknown")

@@ -5,7 +5,6 @@ what needs the host refuses them. Every other device is refused by name, Metal a
 an `id<MTLBuffer>`, and no address (dlpack.h, DLTensor.data).
 """
 
-import contextlib
 import ctypes
 import struct
 from collections.abc import Callable
@@ -48,6 +47,7 @@ _REFUSED = {
     17: "kDLMAIA",
     18: "kDLTrn",
 }
+_major_at = ctypes.c_uint32.from_address
 
 
 class Producer(Protocol):
@@ -91,22 +91,25 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
     """
     order = _order_of(producer)
     capsule = _requested(producer, order, call)
-    name = VERSIONED_NAME if is_valid(capsule, VERSIONED_NAME) else LEGACY_NAME
-    if name is LEGACY_NAME and not is_valid(capsule, name):
-        actual = name_of(capsule) if type(capsule).__name__ == "PyCapsule" else type(capsule).__name__
-        expected = "b'dltensor_versioned' or b'dltensor'"
-        raise ExchangeError(call, "capsule", "name", repr(actual), expected, "ask for a new one")
-    address = pointer_of(capsule, name)
+    try:
+        name, address = VERSIONED_NAME, pointer_of(capsule, VERSIONED_NAME)
+    except ValueError:
+        if not is_valid(capsule, LEGACY_NAME):
+            actual = name_of(capsule) if type(capsule).__name__ == "PyCapsule" else type(capsule).__name__
+            expected = "b'dltensor_versioned' or b'dltensor'"
+            raise ExchangeError(call, "capsule", "name", repr(actual), expected, "ask for a new one") from None
+        name, address = LEGACY_NAME, pointer_of(capsule, LEGACY_NAME)
     rename(capsule, USED[name])
     if name == LEGACY_NAME:
         *tensor, _, deleter = LEGACY.unpack(ctypes.string_at(address, LEGACY.size))
         return _checked(call, tensor, READ_ONLY, order, _Managed(address, deleter))
-    major, minor, _, deleter = HEADER.unpack(ctypes.string_at(address, HEADER.size))
-    # Another major version shares the header with this one, which is what it takes to give the tensor back.
-    owner = _Managed(address, deleter)
-    if major != VERSION[0]:
+    if _major_at(address).value != VERSION[0]:
+        # It shares the header with this version, which is what it takes to give the tensor back.
+        major, minor, _, deleter = HEADER.unpack(ctypes.string_at(address, HEADER.size))
+        _Managed(address, deleter)
         raise ExchangeError(call, "capsule", "version", f"{major}.{minor}", "1.x", "export it with max_version=(1, 3)")
-    flags, *tensor = VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))[4:]
+    _, _, _, deleter, flags, *tensor = VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))
+    owner = _Managed(address, deleter)
     if flags & ~(READ_ONLY | COPIED | PADDED):
         raise ExchangeError(
             call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)"
@@ -128,7 +131,7 @@ def _requested(producer: Producer, order: dict[str, Any], call: str) -> object:
         raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
         said = TypeError()
-        for given in ({"max_version": VERSION} | order, order):
+        for given in ({"max_version": VERSION, **order}, order):
             try:
                 return export(**given)
             except TypeError as error:
@@ -163,10 +166,14 @@ def _order_of(producer: Producer) -> dict[str, Any]:
     The standard lets a producer take that stream where none is named; torch then orders nothing. A producer that
     cannot say where its memory is will say why when it is asked for that.
     """
-    with contextlib.suppress(AttributeError, *REFUSALS):
+    try:
+        # To name its device takes torch as long as to share its memory. What says so of a device's is refused.
+        if getattr(producer, "is_cpu", None) is True:
+            return {}
         stream = _DEFAULT_STREAMS.get(int(producer.__dlpack_device__()[0]))
-        return {} if stream is None else {"stream": stream}
-    return {}
+    except (AttributeError, *REFUSALS):
+        return {}
+    return {} if stream is None else {"stream": stream}
 
 
 # What libraries raise where they do not hand memory over: the standard's BufferError, torch's RuntimeError for what has
@@ -240,7 +247,7 @@ def _checked(
     if not span:
         return Buffer(0, 0, owner, device, bool(flags & READ_ONLY)), layout, dtype
     address = data + byte_offset
-    if not data or (device.is_host and data < LEAST_ADDRESS):
+    if data < LEAST_ADDRESS and (not data or device.is_host):
         raise _broken(call, "data pointer", f"{data:#x}" if data else "NULL", "that of its elements")
     if address + low < 0 or address + low + span > 1 << 64:
         raise _broken(call, "span", f"{span} bytes from {address + low:#x}", "addressable")

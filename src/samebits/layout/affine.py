@@ -117,7 +117,8 @@ class Layout:
     @classmethod
     def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
         """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
-        check_type("Layout.dense_like", "other", other, Layout, "pass the layout of a tensor")
+        if type(other) is not Layout:
+            check_type("Layout.dense_like", "other", other, Layout, "pass the layout of a tensor")
         axes = ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
         new = _dense(other.shape, axes, other.width_bits, other.storage)
         return other if new == other else new

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from samebits import driver
 from samebits.errors import DeviceError, OptionError, message, shown
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.buffer import SPACE, Buffer, leased, pool_lease, pooled
+from samebits.memory.buffer import SPACE, Buffer, leased, pooled
 from samebits.memory.cuda import CudaResource
 from samebits.memory.device import CPU, Device, check_device
 from samebits.memory.host import HostResource, check_count, check_no_stream
 from samebits.memory.pages import MAPPED
-from samebits.memory.resource import MemoryResource
+from samebits.memory.resource import Lease, MemoryResource
 from samebits.shapes import check_flag
 
 __all__ = ["HOST", "allocate", "new_array", "resource_of", "use_resource"]
@@ -91,7 +91,7 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.ndarray(shape, dtype, allocate(size_bytes).array())
     block, _ = resource.take(size_bytes)
     memory = _memory_type(block.size_bytes).from_address(block.address)
-    memory.lease = pool_lease(resource, block, size_bytes)
+    memory.lease = Lease(resource, block.address, size_bytes, block)
     return np.ndarray(shape, dtype, memory)
 
 

@@ -6,7 +6,6 @@ itself, so closing never pulls memory from under a consumer.
 
 import ctypes
 import weakref
-from functools import partial
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -380,20 +379,13 @@ class _Span:
 
 def leased(resource: MemoryResource, address: int, size_bytes: int, read_only: bool = False) -> Buffer:
     """Memory that goes back to its resource after the last use."""
-    give = None
-    if isinstance(resource, HostResource):
-        give = resource.claimed(address)
-    return _leased(Lease(resource, address, size_bytes, give), read_only)
+    block = resource.claimed(address) if isinstance(resource, HostResource) else None
+    return _leased(Lease(resource, address, size_bytes, block), read_only)
 
 
 def pooled(resource: HostResource, block: PageBlock, size_bytes: int) -> Buffer:
     """size_bytes of a block that was just taken from the host's pool, to which it goes back after the last use."""
-    return _leased(pool_lease(resource, block, size_bytes))
-
-
-def pool_lease(resource: HostResource, block: PageBlock, size_bytes: int) -> Lease:
-    """What gives such a block back to the pool when nobody holds it any more."""
-    return Lease(resource, block.address, size_bytes, partial(resource.give, block))
+    return _leased(Lease(resource, block.address, size_bytes, block))
 
 
 def _leased(lease: Lease, read_only: bool = False) -> Buffer:

@@ -16,8 +16,6 @@ import contextlib
 import operator
 import os
 import weakref
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from samebits import driver
@@ -131,10 +129,9 @@ class HostResource:
             )
         self.give(block)
 
-    def claimed(self, address: int) -> Callable[[], None] | None:
-        """What gives the block at an address back, and keeps it from now on instead of `deallocate`; None for none."""
-        block = self._addressed.pop(address, None)
-        return None if block is None else partial(self.give, block)
+    def claimed(self, address: int) -> PageBlock | None:
+        """The block lent at an address, which from now on goes back by `give`, not `deallocate`; None for none."""
+        return self._addressed.pop(address, None)
 
     def give(self, block: PageBlock) -> None:
         """Keep a block of this pool for reuse, or let it go; the caller uses it no more."""
@@ -220,8 +217,11 @@ class _Shelf:
     @property
     def size_bytes(self) -> int:
         """The bytes of all blocks."""
+        total = 0
         # Keys are listed in one step. Pairs are not: each is a new object, which a collection may come for.
-        return sum([size * len(self._sizes.get(size, ())) for size in [*self._sizes]])
+        for size in [*self._sizes]:
+            total += size * len(self._sizes.get(size, ()))
+        return total
 
     @property
     def blocks(self) -> list[PageBlock]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from samebits.memory.device import Device
+from samebits.memory.pages import PageBlock
 
 __all__ = ["Lease", "MemoryResource"]
 
@@ -58,21 +59,19 @@ class Lease:
         stream: The stream that gives it back, None to wait for all work on it.
     """
 
-    __slots__ = ("_give", "_process", "address", "resource", "size_bytes", "stream")
+    __slots__ = ("_block", "_process", "address", "resource", "size_bytes", "stream")
 
-    def __init__(
-        self, resource: MemoryResource, address: int, size_bytes: int, give: Callable[[], None] | None = None
-    ) -> None:
-        """A lease that calls `deallocate`, or instead of it `give`, which then holds the memory itself.
+    def __init__(self, resource: MemoryResource, address: int, size_bytes: int, block: PageBlock | None = None) -> None:
+        """A lease that calls `deallocate`, or, where it holds a block of a HostResource, its `give`.
 
-        A signal handler may raise inside `__del__`, before its first line too. What `give` holds is freed all the same,
-        with the lease.
+        A signal handler may raise inside `__del__`, before its first line too. The block is freed all the same, with
+        the lease.
         """
         self.resource, self.address, self.size_bytes = resource, address, size_bytes
         self.stream: object = None
-        self._give = give
+        self._block = block
         # The child of a fork gives back what fork copied for it, and leaves the rest to its parent.
-        self._process = None if give else os.getpid()
+        self._process = None if block else os.getpid()
 
     def __del__(
         self, _ending: Callable[[], bool] = sys.is_finalizing, _current_process: Callable[[], int] = os.getpid
@@ -82,7 +81,7 @@ class Lease:
         if _ending():
             return
         # One that was interrupted before it was whole gives nothing back.
-        if give := getattr(self, "_give", None):
-            give()
+        if block := getattr(self, "_block", None):
+            self.resource.give(block)  # type: ignore[attr-defined]  # a HostResource
         elif getattr(self, "_process", None) == _current_process():
             self.resource.deallocate(self.address, self.size_bytes, stream=self.stream)
