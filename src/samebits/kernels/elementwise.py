@@ -45,6 +45,9 @@ _BEYOND = 4 << 20
 _LONG = 1024
 # Bytes that a step takes at least of an operand: scalar steps of 4 int8 would ask for a line sixteen times.
 _STEP_BYTES = 16
+# Operations on an element above which a comparison a step is lost among them: 20 of float32 take as long with it on
+# Cascade Lake, as do conversions to float8, and their kernels compile in two thirds of the time.
+_MANY = 16
 # Rows and columns of a tile at most: what registers hold of float32.
 _LARGEST_SIDE = 16
 
@@ -175,12 +178,14 @@ def text(b: Builder, d: Elementwise) -> None:
     """A task is some rows, or a block of one long row.
 
     Where lines are asked for, whole vectors of all rows of a task come first, in a loop of their own: a comparison a
-    step would cost 128 int8 in a cache 13 % of their time. Heavy functions are not written out twice; they compare.
+    step would cost 128 int8 in a cache 13 % of their time. What takes long is not written out twice; it compares. Nor
+    is what never asks, whose second loop would be compiled for nothing.
     """
     e = d.expression
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
     column_tasks, rows_per_task, block = b.index("column_tasks"), b.index("rows_per_task"), b.index("block")
     asks, wide = _asks(b, d, types), b.isa.lanes * unroll(e)
+    asked = any(_is_asked(dtype, lies, wide) for dtype, lies in zip(types, d.classes, strict=True))
     for task in b.tasks():
         first = (task // column_tasks) * rows_per_task
         start = (task % column_tasks) * block
@@ -188,9 +193,9 @@ def text(b: Builder, d: Elementwise) -> None:
         rest = start + (stop - start) // wide * wide
         left = b.choose(asks, rest, start)
         for stretch in stretches(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
-            if _is_heavy(e):
+            if not asked or _is_long(e):
                 for r in b.loop(stretch.begin, stretch.end):
-                    _row(b, d, stretch.row(r), start, rest, stop, asks)
+                    _row(b, d, stretch.row(r), start, rest, stop, asks if asked else False)
                 continue
             for r in b.loop(stretch.begin, b.choose(asks, stretch.end, stretch.begin)):
                 _row(b, d, stretch.row(r), start, rest, None, True)
@@ -226,11 +231,16 @@ def _row(
         _vector(b, d, cursor, i, lanes, stop - i, splats[lanes])
 
 
+def _is_asked(dtype: DType, lies: str, width: int) -> bool:
+    """Whether an operand's lines are asked for in steps of so many elements."""
+    return lies == "unit" and width * _size(dtype) >= _STEP_BYTES
+
+
 def _ask(cursor: Cursor, i: Index, width: int) -> None:
     """Have lines of dense operands soon that lie ahead of positions i .. i+width-1."""
     for k, place in enumerate(cursor.places):
         size = _size(place.dtype)
-        if cursor.classes[k] == "unit" and width * size >= _STEP_BYTES:
+        if _is_asked(place.dtype, cursor.classes[k], width):
             for j in range(0, width, LINE_BYTES // size):
                 cursor.prefetch(k, i + (j + _AHEAD_BYTES // size))
 
@@ -254,3 +264,12 @@ def unroll(expression: Expression) -> int:
 def _is_heavy(expression: Expression) -> bool:
     """Whether a function fills the pipeline."""
     return any(node.op not in (*LEAVES, TABLE) and functions.row(node.op).heavy for node in expression.nodes)
+
+
+def _is_long(expression: Expression) -> bool:
+    """Whether a step takes so long that a comparison is lost in it: a heavy function, many operations, or results that
+    are encoded in a few bits."""
+    operations = [node.op for node in expression.nodes if node.op not in (*LEAVES, TABLE, "where")]
+    results = [expression.dtype(k) for k in expression.outputs]
+    encodes = bool(operations) and any(dtype.is_float and dtype.width_bits <= 8 for dtype in results)
+    return encodes or len(operations) > _MANY or _is_heavy(expression)
