@@ -97,9 +97,9 @@ def few(name: str) -> list[int]:
 
 
 # One in so many of those calls is compiled, for which a kernel takes longer than to be interpreted: of the calls of a
-# product with one dtype in one place, which has other operands each time, and of those of a function of elements or
-# rows, among which one is of the usual format. Of other calls of products all but every fourth are.
-_OF_A_PLACE, _OF_ELEMENTS, _BUT_OF_PRODUCTS = 2, 3, 4
+# product with one dtype in one place, which has other operands each time, and of its other calls; and of those of a
+# function of elements or rows, among which one is of the usual format.
+_OF_PRODUCTS, _OF_ELEMENTS = 2, 4
 _USUAL = "float32"
 # Their nodes are made of those of other functions, which are compiled there.
 MADE_OF_OTHERS = ("pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
@@ -157,7 +157,7 @@ def _compiled(name: str, turn: int, count: int) -> list[int]:
     for number in numbers:
         place = product_calls.place_of(name, calls(name)[number].about)
         at, places[place] = places[place], places[place] + 1
-        if at % _OF_A_PLACE == 0 if place else at % _BUT_OF_PRODUCTS < _BUT_OF_PRODUCTS - 1:
+        if at % _OF_PRODUCTS == 0:
             chosen.append(number)
     return chosen
 
