@@ -45,16 +45,10 @@ def llvm() -> Any:
 
 
 @functools.cache
-def _set(option: str) -> None:
-    """Set an option of LLVM for all that this process compiles. LLVM ends a process that sets one twice."""
-    llvm().set_option("samebits", option)
-
-
-@functools.cache
 def machine(processor: Processor) -> Any:
-    """LLVM's target machine."""
+    """LLVM's target machine, whose option is set for all that this process compiles from here on."""
     if processor.option:
-        _set(processor.option)
+        llvm().set_option("samebits", processor.option)
     return (
         llvm()
         .Target.from_triple(processor.triple)
