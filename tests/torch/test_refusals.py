@@ -207,6 +207,17 @@ MEMORY: list[tuple[Any, type[SamebitsError], str]] = [
      "softmax: input layout is that of a nested tensor, must be torch.strided; call its to_padded_tensor(0.0) first"),
     (lambda: st.linear(torch.nested.nested_tensor([X, X]), WEIGHT), LayoutError,
      "linear: input layout is that of a nested tensor, must be torch.strided; call its to_padded_tensor(0.0) first"),
+    (lambda: st.layer_norm(torch.nested.nested_tensor([X, X]), X.shape[-1:]), LayoutError,
+     ("layer_norm: input layout is that of a nested tensor, "
+     "must be torch.strided; call its to_padded_tensor(0.0) first")),
+    (lambda: st.embedding(torch.tensor([0]), torch.nested.nested_tensor([X, X])), LayoutError,
+     ("embedding: weight layout is that of a nested tensor, "
+     "must be torch.strided; call its to_padded_tensor(0.0) first")),
+    (lambda: st.bmm(torch.nested.nested_tensor([X, X]), torch.stack([X, X])), LayoutError,
+     "bmm: input layout is that of a nested tensor, must be torch.strided; call its to_padded_tensor(0.0) first"),
+    (lambda: st.baddbmm(X, torch.stack([X, X]), torch.nested.nested_tensor([X, X])), LayoutError,
+     ("baddbmm: batch2 layout is that of a nested tensor, "
+     "must be torch.strided; call its to_padded_tensor(0.0) first")),
     (lambda: st.sum(X.to_sparse_csr()), LayoutError,
      "sum: input layout is torch.sparse_csr, must be torch.strided; call its to_dense() first"),
     (lambda: st.linear(X.to_mkldnn(), WEIGHT), LayoutError,

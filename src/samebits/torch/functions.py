@@ -86,7 +86,7 @@ def layer_norm(
              which is then converted back.   spec: the order of the sums over rows in backward.
     Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
     """
-    if not are_tensors(input, input if weight is None else weight, input if bias is None else bias):
+    if not are_tensors(input, input if weight is None else weight, input if bias is None else bias) or input.is_nested:
         given = {"input": input, "weight": weight, "bias": bias}
         check_tensors("layer_norm", **{name: x for name, x in given.items() if name == "input" or x is not None})
     if not isinstance(normalized_shape, tuple | list):
@@ -157,7 +157,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     Args:    input: int64 or int32, any shape.   weight: [V, D] floats.   spec: the order of the sums in backward.
     Raises:  OutOfRangeError for an index that is not there, and as `linear`.   Bits: copied; gradient section 5.
     """
-    if not are_tensors(input, weight):
+    if not are_tensors(input, weight) or weight.is_nested:
         check_tensors("embedding", input=input, weight=weight)
     # A weight that is no matrix is refused by the operator.
     rows = weight.shape[0] if weight.ndim else 1

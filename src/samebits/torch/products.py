@@ -128,7 +128,7 @@ def _check_ranks(call: str, rank: int, **operands: Tensor) -> None:
 
 def _check_batches(call: str, names: tuple[str, str], a: Tensor, b: Tensor) -> None:
     """Raise unless both are batches of matrices, of one size."""
-    if not (are_tensors(a, b) and a.ndim == 3 == b.ndim):
+    if not (are_tensors(a, b) and a.ndim == 3 == b.ndim) or a.is_nested or b.is_nested:
         _check_ranks(call, 3, **{names[0]: a, names[1]: b})
     if b.shape[0] != a.shape[0]:
         expected, remedy = f"that of the other, {a.shape[0]}", "call matmul, which broadcasts"
