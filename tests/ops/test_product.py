@@ -41,6 +41,18 @@ def outcome(call: Callable[[], Array]) -> bytes | type[Exception]:
         return type(error)
 
 
+@pytest.mark.usefixtures("way")
+def test_linear_adds_in_the_order_that_it_is_given() -> None:
+    r = np.random.default_rng(4)
+    x, w = r.standard_normal((5, 300), F32), r.standard_normal((7, 300), F32)
+    specs = [sb.Spec(), sb.Spec(chunk=32), sb.Spec(segments=2), sb.Spec(order="pairs32")]
+    due = [gemm.reference(x, w.T, spec=spec) for spec in specs]
+    assert len({each.tobytes() for each in due}) == len(specs)
+    for _ in range(4):
+        for spec, each in zip(specs, due, strict=True):
+            assert sb.linear(x, w, spec=spec).tobytes() == each.tobytes()
+
+
 X, W, C = (np.random.default_rng(seed).standard_normal((6, 6)).astype(F32) for seed in range(3))
 BYTES = np.random.default_rng(3).integers(-128, 128, (6, 6)).astype(np.int8)
 # Calls with a number, and what the same is by NumPy or by the reference.
