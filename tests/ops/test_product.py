@@ -44,7 +44,7 @@ def outcome(call: Callable[[], Array]) -> bytes | type[Exception]:
 @pytest.mark.usefixtures("way")
 def test_linear_adds_in_the_order_that_it_is_given() -> None:
     r = np.random.default_rng(4)
-    x, w = r.standard_normal((5, 300), F32), r.standard_normal((7, 300), F32)
+    x, w = r.standard_normal((5, 700), F32), r.standard_normal((7, 700), F32)
     specs = [sb.Spec(), sb.Spec(chunk=32), sb.Spec(segments=2), sb.Spec(order="pairs32")]
     due = [gemm.reference(x, w.T, spec=spec) for spec in specs]
     assert len({each.tobytes() for each in due}) == len(specs)
