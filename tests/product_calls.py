@@ -280,6 +280,7 @@ def linears(name: str) -> Iterator[Called]:
     yield Called(name, "vector", (x[0, 0], factor("float32", K, N).T), {})
     ends = {"activation": "relu", "out_dtype": "bfloat16"}
     yield Called(name, "relu, to bfloat16", (x, factor("float32", N, K), bias), ends)
+    yield Called(name, "another order", (x, factor("float32", N, K)), {"spec": sb.Spec(chunk=16)})
     for kind in ("int8", "uint4"):
         weight, point = factor(kind, N, K), factor(kind, N)
         given = {"weight_scale": scales(N, 1), "weight_zero_point": point}
