@@ -222,7 +222,7 @@ def _linear(
     p: ProgramBuilder, x: Value, weight: Value, bias: Value | None = None, *, weight_scale: Any = None,
     weight_zero_point: Any = None, group: Any = None, weight_global_scale: Any = None, x_scale: Any = None,
     x_group: Any = None, x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None,
-    activation: Any = None, out_dtype: Any = None,
+    activation: Any = None, out_dtype: Any = None, spec: Any = SB1,
 ) -> Value:  # fmt: skip
     def turned(value: Any) -> Any:
         """What lies as the weight does: of its rank."""
@@ -232,7 +232,7 @@ def _linear(
         p, x, turned(weight), bias=bias, b_scale=turned(weight_scale), b_zero_point=turned(weight_zero_point),
         b_group=group[::-1] if isinstance(group, tuple) else group, b_global_scale=weight_global_scale,
         a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale, a_format=x_format, a_dialect=x_dialect,
-        activation=activation, out_dtype=out_dtype,
+        activation=activation, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
 
 
