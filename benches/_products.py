@@ -18,6 +18,8 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.ops import memo
 
 Rows = list[dict[str, object]]
+# The fastest Isa row of this machine, for tables of dtypes for which some machines have instructions.
+BEST = isas.best().name
 # What is no library's rate.
 _FACTS = ("shape", "ratio", "of peak", "of read", "possible", "read")
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 
-from _products import Part, Rows, figure, limit, medians, row, run
+from _products import BEST, Part, Rows, figure, limit, medians, row, run
 
 import samebits as sb
 from samebits.bench.measure import Call
@@ -160,9 +160,9 @@ PARTS = (
     Part("float32, two threads", squares, "avx512", 2),
     Part("float32, one thread, beside OpenBLAS held to Haswell", squares, "avx2", 1, HELD),
     Part("float32, two threads, beside OpenBLAS held to Haswell", squares, "avx2", 2, HELD),
-    Part("bfloat16, one thread", halves, "avx512_bf16", 1),
-    Part("bfloat16, two threads", halves, "avx512_bf16", 2),
-    Part("Floats at 1024 cubed, one thread", floats, "avx512_bf16", 1),
+    Part("bfloat16, one thread", halves, BEST, 1),
+    Part("bfloat16, two threads", halves, BEST, 2),
+    Part("Floats at 1024 cubed, one thread", floats, BEST, 1),
     Part("Floats at 1024 cubed, one thread, beside libraries held to AVX2", floats, "avx2", 1, HELD),
     Part(_QUANTISED, quantised, "avx512_vnni", 1),
     Part(_QUANTISED, quantised, "avx2", 1),

@@ -29,7 +29,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from _products import Part, Rows, figure, limit, medians, row, run
+from _products import BEST, Part, Rows, figure, limit, medians, row, run
 
 import samebits as sb
 from samebits.bench.measure import Call
@@ -216,8 +216,8 @@ TABLES = (
     ("One row, weight packed once, in a loop{}, GB/s", again, "avx512"),
     ("One row, weight as it lies, in a loop{}, GB/s", again_lying, "avx512"),
     ("Gradients{}, GFLOP/s", gradients, "avx512"),
-    ("bfloat16, weight packed once{}, GFLOP/s", pairs_kept, "avx512_bf16"),
-    ("bfloat16, weight as it lies{}, GFLOP/s", pairs_lying, "avx512_bf16"),
+    ("bfloat16, weight packed once{}, GFLOP/s", pairs_kept, BEST),
+    ("bfloat16, weight as it lies{}, GFLOP/s", pairs_lying, BEST),
 )
 PARTS = tuple(
     Part(title.format(f", {many}"), table, isa, threads)

@@ -24,7 +24,7 @@ another such number, doubled.
 
 from __future__ import annotations
 
-from _products import Part, Rows, row, run
+from _products import BEST, Part, Rows, row, run
 
 import samebits as sb
 from samebits.bench.measure import Call
@@ -101,11 +101,11 @@ def weights(isa: str, threads: int) -> Rows:
 
 
 PARTS = (
-    Part("Scaled blocks on both sides, one thread, GFLOP/s", squares, "avx512_bf16", 1),
+    Part("Scaled blocks on both sides, one thread, GFLOP/s", squares, BEST, 1),
     Part(
         "A weight of 4 or 8 bits beside one row of bfloat16, one thread, 10^9 weights a second",
         weights,
-        "avx512_bf16",
+        BEST,
         1,
     ),
 )
