@@ -1,5 +1,7 @@
 """Run benches/*.py one after the other; write this processor's page of docs/benchmarks and the README's figures.
 
+A page has LLVM's name of the processor, which tells apart what its vendor names alike.
+
     python tools/run_benches.py [NAME ...]     names are files of benches/ without .py; default all
 
 A bench is a script whose docstring says what it measures and how, and which prints its figures. A printed line
@@ -24,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-import llvmlite.binding as llvm
+from samebits.codegen import isa as isas
 
 ROOT = pathlib.Path(__file__).parent.parent
 START, END = "<!-- bench:start -->", "<!-- bench:end -->"
@@ -34,11 +36,6 @@ HEAD = """# Benchmarks on {}
 Written by `make bench`. Ours and the peer run interleaved in one process with the same number of threads; figures are
 medians. A ratio above 1 means that ours is faster.
 """
-
-
-def core() -> str:
-    """LLVM's name of the processor, which tells apart what its vendor names alike."""
-    return str(llvm.get_host_cpu_name())
 
 
 def today() -> str:
@@ -65,7 +62,7 @@ def split(name: str, text: str, output: str) -> tuple[str, list[str]]:
     said = (ast.get_docstring(ast.parse(text)) or "").strip()
     printed = "\n".join(line for line in lines if not line.startswith("figure:")).strip()
     section = f"## {name}\n\n{said}\n\nMeasured {today()}; {versions()}.\n\n```text\n{printed}\n```\n"
-    return section, [f"{figure} | {core()}, {today()}" for figure in figures]
+    return section, [f"{figure} | {isas.host_cpu()}, {today()}" for figure in figures]
 
 
 def sections(page: str) -> dict[str, str]:
@@ -84,7 +81,7 @@ def rows(readme: str) -> dict[str, list[str]]:
 def page(parts: Mapping[str, str]) -> str:
     """This processor's page."""
     return "\n".join(
-        [HEAD.format(core()), *[f"<!-- bench: {name} -->\n{parts[name].strip()}\n" for name in sorted(parts)]]
+        [HEAD.format(isas.host_cpu()), *[f"<!-- bench: {name} -->\n{parts[name].strip()}\n" for name in sorted(parts)]]
     )
 
 
@@ -107,7 +104,7 @@ def main() -> int:
     chosen = parser.parse_args().names or names
     if not set(chosen) <= set(names):
         parser.error(f"no bench of {sorted(set(chosen) - set(names))}; there are {names}")
-    target, readme_path = ROOT / "docs" / "benchmarks" / f"{core()}.md", ROOT / "README.md"
+    target, readme_path = ROOT / "docs" / "benchmarks" / f"{isas.host_cpu()}.md", ROOT / "README.md"
     readme = readme_path.read_text()
     parts = {n: s for n, s in sections(target.read_text() if target.exists() else "").items() if n in names}
     figures = {n: r for n, r in rows(readme).items() if n in names}

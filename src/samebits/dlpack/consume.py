@@ -167,7 +167,8 @@ def _order_of(producer: Producer) -> dict[str, Any]:
     cannot say where its memory is will say why when it is asked for that.
     """
     try:
-        # To name its device takes torch as long as to share its memory. What says so of a device's is refused.
+        # To name its device takes torch as long as to share its memory. An array that says that it is of the CPU and
+        # is not is refused once its capsule has told the device.
         if getattr(producer, "is_cpu", None) is True:
             return {}
         stream = _DEFAULT_STREAMS.get(int(producer.__dlpack_device__()[0]))
