@@ -2,6 +2,8 @@
 
 import pytest
 
+from samebits import hot
+from samebits.kernels import gemm
 from samebits.native import calls
 from samebits.ops import memo
 
@@ -20,3 +22,12 @@ def in_emitted_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(memo.Memo, "run", fail)
     monkeypatch.setattr(memo, "_record", fail)
+
+
+def begin_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on emitted code knows calls, none of them so far, and nothing more is set up."""
+    found = calls.known(gemm.PackedMatrix)
+    assert found is not None
+    monkeypatch.setattr(memo, "_known", found)
+    monkeypatch.setattr(hot, "_offers", [])
+    forget()

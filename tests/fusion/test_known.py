@@ -12,14 +12,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import samebits as sb
-from samebits import hot
 from samebits.errors import FusionError
 from samebits.fusion import DataType, FusionDefinition, PythonProfiler
 from samebits.fusion.cache import LRUCache
 from samebits.fusion.direct import Direct
-from samebits.kernels import gemm
 from samebits.native import calls
-from samebits.ops import memo
 from samebits.tensor import Tensor
 
 F32 = np.float32
@@ -52,11 +49,7 @@ def test_what_torch_traces_to_run_again_is_refused(calls_before, mode):
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    found = calls.known(gemm.PackedMatrix)
-    assert found is not None
-    monkeypatch.setattr(memo, "_known", found)
-    monkeypatch.setattr(hot, "_offers", [])
-    remembering.forget()
+    remembering.begin_emitted(monkeypatch)
 
 
 def defined(make, *dtypes, rank=2, **options):
@@ -218,3 +211,20 @@ def test_threads_and_instruction_sets_share_a_fusion():
         if isa.available:
             with sb.use_isa(isa):
                 assert all(fd.execute([x[0]])[0].tobytes() == due[0] for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_results_are_known(kind, monkeypatch):
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1]) for _ in range(2))
+        for made in (fd.ops.add(x, y), fd.ops.gt(x, y), fd.ops.sum(x, dims=[1])):
+            fd.add_output(made)
+    fd.fec = LRUCache().cache_compile(fd.fusion)
+    for run in range(5):
+        given = [KINDS[kind](normal(30, 40, seed=seed)) for seed in (run, run + 1)]
+        with monkeypatch.context() as patch:
+            if run > 1:
+                in_emitted_code_alone(patch)
+            found = fd.execute(given)
+        assert all(type(x) is type(given[0]) for x in found)
+        assert [*map(bits, found)] == [*map(bits, fd.fec.reference(given))]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from samebits import hot
 from samebits.errors import FusionError
 from samebits.fusion import arguments, datatypes, direct, groups, inspection, promotion
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
-from samebits.fusion.known import KnownCalls
 from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_scalars, slowest_first
 from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
@@ -25,6 +25,7 @@ from samebits.ops.move import copy
 from samebits.program.graph import Program
 from samebits.runtime import reference
 from samebits.runtime.cpu import Session, prepare
+from samebits.runtime.known import KnownCalls
 from samebits.runtime.recent import keep
 from samebits.tensor import Tensor
 
@@ -70,7 +71,7 @@ class FusionExecutorCache:
             (self._made.index(x), self._inputs.index(alias)) for x in self._aliases for alias in self._aliases[x]
         ]
         self._returned = self._places_returned()
-        self._calls = KnownCalls() if self._gives_one_of_arrays() else None
+        self._calls = KnownCalls(True) if self._gives_new_arrays() else None
 
     def fusion(self) -> Fusion:
         """The definition."""
@@ -109,17 +110,23 @@ class FusionExecutorCache:
             direct.check_traced()
         told, calls = b"", None if watchers else self._calls
         if calls is not None:
-            told = calls.answer(inputs)
+            told = calls.answer(tuple(inputs), {})
             if type(told) is not bytes:
-                return [told]
+                return [*told] if type(told) is tuple else [told]
         key = self._key(inputs)
         known = self._direct.get(key)
         if known is not None and not watchers:
             self._recent = known.program
             self._check_written(inputs)
             made = known.run(inputs, seed)
-            if calls is not None and not calls.learn(told, inputs, known, made[0]):
-                self._calls = None
+            if calls is not None and not any(known.packings):
+                if not calls.takes(known.bound):
+                    self._calls = None
+                elif not told:
+                    hot.count_call()
+                else:
+                    arrays = [x for x, kind in zip(inputs, known.scalars, strict=True) if kind is None]
+                    calls.learn(told, tuple(inputs), {}, [*enumerate(arrays)], known.bound, made)
             if self._returned is None:
                 return self._results(inputs, made)
             return [inputs[place] if is_input else made[place] for is_input, place in self._returned]
@@ -314,12 +321,13 @@ class FusionExecutorCache:
         back |= {x: (True, self._inputs.index(aliases[0])) for x, aliases in self._aliases.items()}
         return [back[output.tensor] for output in self._fusion.outputs if output.alias is None]
 
-    def _gives_one_of_arrays(self) -> bool:
-        """Whether a run is of arrays alone, but for what sizes depend on, and makes one new array of whole bytes."""
-        if self._draws or self._has_groups or self._aliases or self._returned != [(False, 0)]:
+    def _gives_new_arrays(self) -> bool:
+        """Whether a run is of arrays alone, but for what sizes depend on, and gives all that it makes: whole bytes."""
+        made = [(False, place) for place in range(len(self._made))]
+        if self._draws or self._has_groups or self._aliases or not made or self._returned != made:
             return False
         are_arrays = len(self._numbers) == len(self._places)
-        return are_arrays and datatypes.is_whole_bytes(self._made[0].dtype)
+        return are_arrays and all(datatypes.is_whole_bytes(x.dtype) for x in self._made)
 
     def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         kind = self._kind(given)

@@ -6,6 +6,7 @@ kind, or in a state, that Python looks at. Start at `_described`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from samebits.frozen import dataclass
@@ -20,23 +21,28 @@ __all__ = [
     "DLTENSOR",
     "IS_MEMORY",
     "MOST",
+    "MOST_RESULTS",
     "OBJECTS",
     "OWNERS",
     "PLACES",
+    "RESULT",
     "ROOM",
     "ClassSlots",
     "descriptions",
 ]
 
-# Arguments of a call and axes of one, beyond which there is no key, and words of a key that an argument takes at most,
-# which is a packed matrix with its name.
-MOST, RANK, ROOM = 24, 8, 40
+# Arguments of a call and axes of one, beyond which there is no key, results that it makes at most, and words of a key
+# that an argument takes at most, which is a packed matrix with its name.
+MOST, RANK, MOST_RESULTS, ROOM = 24, 8, 8, 40
+# Arrays that a call may be about.
+_ARRAYS = MOST + MOST_RESULTS
 # Bytes to the places' words: first how many arrays, then of each the object, its address, and a reference to what owns
 # its memory: a buffer may be closed by another thread, or by what a garbage collection runs, as soon as it was read.
-# Behind the arguments' addresses there is room for three more. Last comes whether of torch's tensors memory alone
-# counts.
-OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = (
-    8 * word for word in (1, 2 + MOST, 5 + 2 * MOST, 6 + 3 * MOST, 7 + 3 * MOST)
+# Behind the addresses there is room for those of the results, in their order, and for two more. Last comes whether of
+# torch's tensors memory alone counts.
+RESULT = _ARRAYS
+OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = itertools.accumulate(
+    [8, 8 * _ARRAYS, 8 * (_ARRAYS + MOST_RESULTS + 2), 8 * _ARRAYS, 8]
 )
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48

@@ -17,14 +17,16 @@ from samebits.native.argument_text import (
     DLTENSOR,
     IS_MEMORY,
     MOST,
+    MOST_RESULTS,
     OBJECTS,
     OWNERS,
     PLACES,
+    RESULT,
     ROOM,
     ClassSlots,
     descriptions,
 )
-from samebits.native.capi import FASTCALL, OBJECT_TYPE, CValue, Function, Module
+from samebits.native.capi import FASTCALL, OBJECT_TYPE, CValue, Function, Module, Variable
 from samebits.native.dlpack_text import (
     BYTE_OFFSET,
     DATA,
@@ -40,9 +42,10 @@ from samebits.native.dlpack_text import (
 __all__ = ["BLOCK", "FRAME", "FRAME_WORDS", "HEAD", "RESULT", "module"]
 
 # Words of a table's copy, beyond which Python does all, and those of a key before the arguments.
-FRAME_WORDS, _HEADER = 512, 3
-# What an address is of: an array by its number, or one of these.
-RESULT, BLOCK, FRAME = MOST, MOST + 1, MOST + 2
+FRAME_WORDS, _HEADER = 2048, 3
+# What an address is of: an array by its number, a result by its number from `RESULT` on, or one of these.
+BLOCK = RESULT + MOST_RESULTS
+FRAME = BLOCK + 1
 # Words of a record before the table's: bits no address may have, bytes of the block, words and patches of the table,
 # then the number of the array given as out (or -1), its first byte and the one after its last, and how many others are
 # compared with them. Behind the table's words come patches (position, address, offset) and others (number, span).
@@ -59,6 +62,7 @@ def module(facts: ClassSlots) -> Module:
     _filled(m)
     _block(m, facts)
     _torch_made(m)
+    _made(m)
     _answer(m, facts)
     _known(m)
     m.method("method_known", "known", "known", FASTCALL, "The result of a call like one before, or its key.")
@@ -136,7 +140,7 @@ def _answer(m: Module, facts: ClassSlots) -> None:
             f.ret(f.incref(f.state("no_key")))
 
     give_up(positional + f.call("PyDict_Size", options) > MOST)
-    # The result is described behind the last argument.
+    # A result is described behind the last argument.
     key = f.stack("i64", _HEADER + ROOM * (2 * MOST + 1))
     forced = f.own()
     with f.when(f.call("PyContextVar_Get", f.state("forced"), f.state("none"), forced.address) != 0):
@@ -216,14 +220,49 @@ def _torch_made(m: Module) -> None:
     f.ret(made.now)
 
 
+def _made(m: Module) -> None:
+    """`made(maker, key, places, number) -> object`: a new result by (function, of, these), and where it lies.
+
+    Without a function torch makes it, like the first of the two. NULL if there is none. What a call says of it goes to
+    `key`, and is nothing that is looked at.
+    """
+    f = m.function("made", "ptr", "ptr", "ptr", "ptr", "i64")
+    maker, key, places, number = f.arguments
+    function, first, second = (f.call("PyTuple_GetItem", maker, i) for i in range(3))
+    at = f.at(places, number * 8 + (ADDRESSES + 8 * RESULT))
+    with f.when(function == f.state("none")):
+        f.ret(f.call("torch_made", f.call("PyBytes_AsString", first), at))
+    given = f.stack("ptr", 2)
+    f.store(first, given)
+    f.store(second, given, 8)
+    count, result = f.load(places, 0, "i64"), f.own()
+    result.set(f.call("PyObject_Vectorcall", function, given, 2, None))
+    with f.when(f.call("described", required(f, result.now), key, places) == 0):
+        f.ret(None)
+    f.store(f.load(places, count * 8 + ADDRESSES, "i64"), at)
+    f.ret(f.take(result))
+
+
+def _results(f: Function, makers: CValue, end: CValue, places: CValue, give_up: Callable[[CValue], None]) -> Variable:
+    """A new result, or a tuple of several."""
+    result, several = f.own(), f.call("PyTuple_Size", makers)
+    with f.when(several > 1):
+        result.set(required(f, f.call("PyTuple_New", several)))
+    with f.loop(several) as i:
+        one = f.call("made", f.call("PyTuple_GetItem", makers, i), end, places, i)
+        give_up(one.is_null)
+        with f.when(several > 1):
+            f.call("PyTuple_SetItem", result.now, i, one)
+        with f.when(several == 1):
+            result.set(one)
+    return result
+
+
 def _run(
     f: Function, facts: ClassSlots, record: CValue, end: CValue, places: CValue, give_up: Callable[[CValue], None]
 ) -> None:
-    """Go to the table of a record: (words, what makes a result, of two things, what gives the pool, threads, ...).
-
-    Where nothing makes a result torch does, like the first of the two.
-    """
-    item = [f.call("PyTuple_GetItem", record, i) for i in range(6)]
+    """Go to the table of a record: (words, what makes each new result, what gives the pool, threads, ...)."""
+    item = [f.call("PyTuple_GetItem", record, i) for i in range(4)]
     head, count, addresses = f.call("PyBytes_AsString", item[0]), f.load(places, 0, "i64"), f.at(places, ADDRESSES)
     every = f.variable("i64", 0)
     with f.loop(count) as i:
@@ -231,28 +270,16 @@ def _run(
     give_up((every.now & _field(f, head, "misaligned")) != 0)
     patched = f.at(f.at(head, 8 * len(HEAD)), (_field(f, head, "words") + _field(f, head, "patches") * 3) * 8)
     target = _field(f, head, "target")
-    result = f.own()
+    result = _results(f, item[1], end, places, give_up)
     with f.when(target >= 0):
         give_up(f.call("is_apart", head, patched, addresses) == 0)
         result.set(f.incref(f.load(places, target * 8 + OBJECTS)))
-    own = item[1] == f.state("none")
-    with f.when((target < 0) & own):
-        result.set(f.call("torch_made", f.call("PyBytes_AsString", item[2]), f.at(addresses, 8 * RESULT)))
-        give_up(result.now.is_null)
-    with f.when((target < 0) & ~own):
-        facts_of_it = f.stack("ptr", 2)
-        f.store(item[2], facts_of_it)
-        f.store(item[3], facts_of_it, 8)
-        result.set(f.call("PyObject_Vectorcall", item[1], facts_of_it, 2, None))
-        required(f, result.now)
-        give_up(f.call("described", result.now, end, places) == 0)
-        f.store(f.load(addresses, count * 8, "i64"), addresses, 8 * RESULT)
     frame = f.stack("i64", FRAME_WORDS)
     f.store(frame, addresses, 8 * FRAME)
     pool = f.variable("i64", 0)
-    with f.when(item[4] != f.state("none")):
-        threads = f.variable("ptr", item[5])
-        workers = f.own(f.call("PyObject_Vectorcall", item[4], threads.address, 1, None))
+    with f.when(item[2] != f.state("none")):
+        threads = f.variable("ptr", item[3])
+        workers = f.own(f.call("PyObject_Vectorcall", item[2], threads.address, 1, None))
         pool.set(f.call("PyLong_AsUnsignedLongLong", required(f, workers.now)))
     size, block = _field(f, head, "block_bytes"), f.own()
     with f.when(size != 0):

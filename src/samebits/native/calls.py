@@ -24,15 +24,17 @@ from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, allocation
 from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
-from samebits.native.argument_text import ClassSlots
+from samebits.native.argument_text import MOST_RESULTS, ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
 from samebits.native.table import FIXED, HEADER, RESULT, STEP, WORKSPACE, CallPlace, Table
 from samebits.tensor import Tensor
 
-__all__ = ["Span", "forget", "known", "like", "record", "steps"]
+__all__ = ["MakerOf", "Span", "forget", "known", "like", "record", "steps"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
+# What makes a result of two arguments, and they; None: torch does, after `like` as the first.
+MakerOf = tuple[Callable[..., object] | None, object, object]
 _KEPT = 4096
 _records: dict[bytes, tuple[object, ...]] = {}
 _SYMBOLS = ("state", "method_known")
@@ -135,24 +137,25 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 
 def record(
     key: bytes, table: Table, places: Sequence[CallPlace], workspace_bytes: int, misaligned: int,
-    made: tuple[Callable[..., object] | None, object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
+    made: Sequence[MakerOf], target: tuple[Span, Sequence[Span]] | None, keep: object,
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
     Args:    table: compiled.   places: one for each of its slots.   workspace_bytes: how large `WORKSPACE` is.
              misaligned: bits that no address may have.
-             made: what makes the result of two arguments, and they; None: torch does, after `like` as the first.
+             made: what makes each new result, of which there are none where `out` is given.
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
     """
     words, patches = table.template[:], list[tuple[int, int, int]]()
-    if len(words) > FRAME_WORDS:
+    if len(words) > FRAME_WORDS or len(made) > MOST_RESULTS:
         return
     for step, start in enumerate(table.starts):
         patches.append((HEADER + STEP * step + 1, FRAME, 8 * start))
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))
-    named = {RESULT: (call_text.RESULT, 0), WORKSPACE: (BLOCK, shared_bytes)}
+    named = {WORKSPACE: (BLOCK, shared_bytes)}
+    named |= {RESULT - number: (call_text.RESULT + number, 0) for number in range(len(made))}
     for slot, (number, begin) in enumerate(places):
         source, start = named.get(number, (number, 0))
         for at, offset in table.moves(slot):
@@ -171,7 +174,7 @@ def record(
     if len(_records) >= _KEPT:
         _records.clear()
     workers = _pool_address if table.shares else None
-    _records[key] = (words.tobytes(), *made, workers, table.threads, keep)
+    _records[key] = (words.tobytes(), tuple(made), workers, table.threads, keep)
 
 
 def forget(keys: Iterable[bytes]) -> None:

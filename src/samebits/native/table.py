@@ -39,10 +39,11 @@ def grain(tasks: int, threads: int) -> int:
 # Where an operand lies: a slot, or a slot and how many bytes from its start.
 Where = int | tuple[int, int]
 # Where a remembered call has an operand from: an array by its number among the arguments and how many bytes from its
-# start; or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address; or
-# `WORKSPACE`, the memory that a table needs beside its operands, and how many bytes from that.
+# start; or `FIXED` and an address; or `WORKSPACE`, the memory that a table needs beside its operands, and how many
+# bytes from that; or `RESULT`, the new memory of the result, and how many bytes from that. The numbers below `RESULT`
+# are the results behind the first.
 CallPlace = tuple[int, int]
-FIXED, RESULT, WORKSPACE = -1, -2, -3
+FIXED, WORKSPACE, RESULT = -1, -2, -3
 
 
 _Address = Callable[[KernelSpec | FunctionSpec], int]

@@ -112,7 +112,7 @@ class Memo(NamedTuple):
             make, form, dtype = self.maker
             out = make(form, dtype)
             place = address_of(out) if type(out) is np.ndarray else Tensor.from_any(out).address
-        addresses += place, 0  # what RESULT and FIXED count from, which are numbers from the end
+        addresses += place, 0, 0  # what RESULT and FIXED count from, which are numbers from the end
         self.prepared.run([addresses[number] + offset for number, offset in self.places])
         return out
 
@@ -337,36 +337,39 @@ def _steps() -> Iterator[bool]:
 hot.offer(_steps)
 
 
-def answer(owner: object, arguments: tuple[Any, ...]) -> Any:
-    """The result of a call that emitted code was taught; else the key of the call, as bytes: none of them where the
-    call has no key, or emitted code is not there.
+def answer(owner: object, arguments: tuple[Any, ...], options: dict[str, Any], *is_memory: bool) -> Any:
+    """What a call gives that emitted code was taught, a tuple where that is several results; else the key of the call,
+    as bytes: none of them where the call has no key, or emitted code is not there.
 
-    Of torch's tensors memory alone counts, whether or not they need gradients, and a parameter is a tensor.
+    Args:    is_memory: given, memory alone counts of torch's tensors, whether or not they need gradients, and a
+                 parameter is a tensor.
     """
-    return b"" if _known is None else _known(owner, arguments, {}, True)
+    return b"" if _known is None else _known(owner, arguments, options, *is_memory)
 
 
 def teach(
-    key: bytes, owner: object, arguments: tuple[Any, ...], table: Table, places: Sequence[CallPlace],
-    workspace_bytes: int, misaligned: int, kind: ArrayKind, result: Tensor, held: object,
+    key: bytes, owner: object, arguments: tuple[Any, ...], options: dict[str, Any], table: Table,
+    places: Sequence[CallPlace], workspace_bytes: int, misaligned: int, kind: ArrayKind, results: Sequence[Tensor],
+    held: object, *is_memory: bool,
 ) -> None:  # fmt: skip
     """Let `answer` run a table for calls of this key; `forget` ends it.
 
     Args:
         key: That of the call, as `answer` gave it.
-        owner, arguments: The call.
+        owner, arguments, options: The call.
         table: Compiled.
         places: Of each of its slots.
         workspace_bytes: How large `WORKSPACE` is.
         misaligned: Bits that no address may have.
-        kind, result: The result's kind, and the result of this call, of elements of whole bytes that NumPy has.
+        kind, results: The kind of the results, and those of this call, of elements of whole bytes that NumPy has.
         held: What has the memory of the table's constants.
+        is_memory: As for `answer`.
     """
     from samebits.native import calls
 
-    keep = _told(key, owner, arguments, {}, True)
+    keep = _told(key, owner, arguments, options, *is_memory)
     if keep is not None:
-        made = _made(_maker(kind, result))
+        made = [_made(_maker(kind, x)) for x in results]
         calls.record(key, table, places, workspace_bytes, misaligned, made, None, [held, *keep])
 
 
@@ -386,7 +389,8 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
         return
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
     table, workspace_bytes, places = memo.prepared.table, memo.prepared.workspace_bytes, (*memo.places, (WORKSPACE, 0))
-    calls.record(key, table, places, workspace_bytes, memo.misaligned, _made(memo.maker), target, [memo, *keep])
+    made = [_made(memo.maker)] if target is None else []
+    calls.record(key, table, places, workspace_bytes, memo.misaligned, made, target, [memo, *keep])
 
 
 def _told(

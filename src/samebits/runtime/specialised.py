@@ -203,15 +203,20 @@ def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
 
 
 class Specialised:
-    """A program bound to sizes: its table of native calls, its constants, and how results and status are laid out."""
+    """A program bound to sizes: its table of native calls, its constants, and how results and status are laid out.
 
-    __slots__ = ("_lowered", "_status", "_table")
+    Attributes:
+        ran: Whether a session ran it before.
+    """
+
+    __slots__ = ("_lowered", "_status", "_table", "ran")
 
     def __init__(self, lowered: Lowered, threads: int) -> None:
         self._lowered = replace(lowered, calls=(), origins=())  # which are in the table
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
         constants = [constant.address for constant in lowered.constants]
         self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
+        self.ran = False
 
     def run(self, given: Sequence[Value], new: Callable[..., Array] = empty) -> dict[str, Value]:
         """The outputs by name, in memory of `new(shape, dtype)`, or Tensors where they are packed.
