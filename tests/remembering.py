@@ -28,6 +28,6 @@ def begin_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on emitted code knows calls, none of them so far, and nothing more is set up."""
     found = calls.known(gemm.PackedMatrix)
     assert found is not None
-    monkeypatch.setattr(memo, "_known", found)
+    monkeypatch.setattr(memo, "known", found)
     monkeypatch.setattr(hot, "_offers", [])
     forget()

@@ -16,7 +16,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who does the remembered calls: each test is run both ways, from an empty memo."""
     known = calls.known(gemm.PackedMatrix)
     assert known is not None
-    monkeypatch.setattr(memo, "_known", known if request.param == "emitted" else None)
+    monkeypatch.setattr(memo, "known", known if request.param == "emitted" else None)
     monkeypatch.setattr(hot, "_offers", [])
     remembering.forget()
     return str(request.param)

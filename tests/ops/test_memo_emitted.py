@@ -91,6 +91,7 @@ def test_what_emitted_code_does(way, monkeypatch):
         lambda: sb.exp(x[2]),
         lambda: sb.exp(np.float32(1) + np.zeros((), np.float32).reshape(())),
         lambda: sb.sum(x, 1, keepdims=True),
+        lambda: sb.sum(x, (0, 1)),
         lambda: sb.softmax(x, threads=1),
         lambda: sb.matmul(x, y),
         lambda: sb.matmul(x, packed, bias=bias, activation="relu"),
@@ -364,18 +365,18 @@ def test_emitted_code_comes_with_the_first_few_calls(monkeypatch):
     sb.abs(x)
     for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
         monkeypatch.setattr(hot, name, value)
-    monkeypatch.setattr(memo, "_known", None)
+    monkeypatch.setattr(memo, "known", None)
     monkeypatch.setattr(hot, "thread_time", itertools.count(0.0, hot._SECONDS / 2).__next__)  # each step takes as long
     with use_isa("numpy"):
         for _ in range(20):
             sb.abs(x)
-    assert (memo._known, hot._begun) == (None, {})
+    assert (memo.known, hot._begun) == (None, {})
     for _ in range(2):  # the second has time for the first step alone
         sb.abs(x)
-        assert memo._known is None
+        assert memo.known is None
     for _ in range(8):
         sb.abs(x)
-    assert memo._known is known
+    assert memo.known is known
     assert hot._offers == []
 
 
@@ -383,8 +384,8 @@ def test_where_there_can_be_no_emitted_code_python_goes_on(monkeypatch):
     x = normal(3, 4)
     for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
         monkeypatch.setattr(hot, name, value)
-    monkeypatch.setattr(memo, "_known", None)
+    monkeypatch.setattr(memo, "known", None)
     monkeypatch.setattr(calls, "known", lambda _: None)
     for _ in range(120):
         assert sb.abs(x).tobytes() == np.abs(x).tobytes()
-    assert memo._known is None
+    assert memo.known is None

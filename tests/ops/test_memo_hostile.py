@@ -29,7 +29,7 @@ memo.compile_known()
 x = np.arange(12, dtype=np.float32).reshape(3, 4)
 for _ in range(40):
     sb.abs(x), sb.matmul(x, x.T)
-assert memo._known is not None
+assert memo.known is not None
 
 class Late:
     def __init__(self):
@@ -246,5 +246,5 @@ def test_random_calls_have_one_answer(seed, monkeypatch):
         function, arguments, options = calls_of(pick)
         due = tried(function.__wrapped__, arguments, options)
         for way in (known, None, known, known):
-            monkeypatch.setattr(memo, "_known", way)
+            monkeypatch.setattr(memo, "known", way)
             assert tried(function, arguments, options) == due, (function.__name__, arguments, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +146,152 @@ def test_calls_like_one_before_are_done_in_emitted_code(name: str, monkeypatch: 
         assert torch.equal(function(*others), due[0])
     leaves = [x.clone(memory_format=torch.preserve_format).requires_grad_() for x in others]
     assert torch.equal(function(*leaves), due[0])
+
+
+# Calls whose operator takes the arrays that the caller gave, and arguments that a key holds.
+CLASSES = torch.tensor([0, 5, 1, 2])
+WHOLE = {name: case for name, case in KNOWN.items() if name != "quantised" and not name.endswith("by a spec")} | {
+    "embedding of a batch": (st.embedding, (torch.tensor([[0, 3], [1, 3]]), X)),
+    "cross_entropy, none": (lambda x: st.cross_entropy(x, CLASSES, reduction="none"), (X,)),
+    "by name": (lambda a, b: st.mm(mat2=b, input=a), (X.T, V)),
+}
+EVERY_WHOLE = pytest.mark.parametrize("name", WHOLE)
+
+
+@EVERY_WHOLE
+def test_calls_like_one_before_are_taken_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, operands = whole(name)
+    others = tuple([x.flip(0).contiguous().as_strided(x.shape, x.stride()) for x in operands])
+    with Ignored():
+        due = function(*others)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("an operator was asked")
+
+    monkeypatch.setattr(memo, "recalled", fail)
+    assert torch.equal(function(*others), due)
+    with torch.no_grad():
+        leaves = [x.clone().as_strided(x.shape, x.stride()) for x in others]
+        needing = [nn.Parameter(x) if x.is_floating_point() else x for x in leaves]
+        assert torch.equal(function(*needing), due)
+    frozen = [nn.Parameter(x, requires_grad=False) for x in leaves]
+    assert torch.equal(function(*frozen), due)
+
+
+def whole(name: str) -> tuple[Function, tuple[Tensor, ...]]:
+    """A call that emitted code takes as a whole."""
+    assert memo.compile_known()
+    function, operands = WHOLE[name]
+    for _ in range(4):
+        function(*operands)
+    return function, operands
+
+
+@EVERY_WHOLE
+def test_whoever_has_a_say_in_such_a_call_has_it(name: str) -> None:
+    function, operands = whole(name)
+    with Seen() as seen:
+        function(*operands)
+    assert [called for called in seen.names if called.startswith("samebits.")]
+    with torch.profiler.profile() as profile:
+        function(*operands)
+    assert any(event.key.startswith("samebits::") for event in profile.key_averages())
+    floats = tuple([x for x in operands if x.is_floating_point()])
+    if len(floats) < len(operands):
+        return
+    assert torch.jit.trace(function, operands).graph.findAllNodes(f"samebits::{operator(name)}")
+    leaves = [x.clone().requires_grad_() for x in floats]
+    assert function(*leaves).grad_fn is not None
+    assert torch.func.vmap(function)(*[x.expand(2, *x.shape) for x in floats]).ndim == function(*operands).ndim + 1
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(SamebitsError, match="forward-mode"):
+        function(*[torch.autograd.forward_ad.make_dual(x, x) for x in floats])
+
+
+def operator(name: str) -> str:
+    """What runs in such a call."""
+    products = ("mm", "bmm", "addmm", "baddbmm", "a factor twice", "by name")
+    return "matmul" if name in products else name.partition(",")[0]
+
+
+def test_autocast_the_order_of_sums_and_accumulation_decide_such_a_call() -> None:
+    assert memo.compile_known()
+    x, weight = torch.randn(8, 256), nn.Parameter(torch.randn(3, 256))
+    with torch.no_grad():
+        for _ in range(4):
+            due = st.linear(x, weight)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert st.linear(x, weight).dtype is torch.bfloat16
+        with st.use_spec(SPEC):
+            for _ in range(4):
+                assert torch.equal(st.linear(x, weight), st.linear(x, weight, spec=SPEC))
+            assert not torch.equal(st.linear(x, weight), due)
+        assert torch.equal(st.linear(x, weight), due)
+        with (
+            pytest.raises(SamebitsError, match="while gradients accumulate"),
+            st.accumulate([weight]),
+            st.use_spec(SPEC),
+        ):
+            st.linear(x, weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_indices_are_looked_at_in_such_a_call(dtype: torch.dtype) -> None:
+    assert memo.compile_known()
+    table = torch.randn(5, 3)
+    for rank in (1, 2):
+        indices = torch.arange(4).reshape((4,) if rank == 1 else (2, 2)).to(dtype)
+        for _ in range(4):
+            assert torch.equal(st.embedding(indices, table), table[indices])
+        indices.view(-1)[3] = 4
+        assert torch.equal(st.embedding(indices, table), table[indices])
+        for wrong in (5, -1, torch.iinfo(dtype).min, torch.iinfo(dtype).max):
+            indices.view(-1)[2] = wrong
+            text = f"embedding: input is {wrong}, must be in [0, 5); give indices that exist"
+            with pytest.raises(sb.OutOfRangeError, match=f"^{re.escape(text)}$"):
+                st.embedding(indices, table)
+    dy, indices = torch.randn(4, 3), torch.arange(4).to(dtype)
+    for _ in range(4):
+        assert torch.equal(torch.ops.samebits.embedding_backward(dy, indices, 5, -1, 128, 1, "sb1")[:4], dy)
+    indices[1] = 5
+    with pytest.raises(sb.OutOfRangeError):
+        torch.ops.samebits.embedding_backward(dy, indices, 5, -1, 128, 1, "sb1")
+    apart = torch.arange(10).to(dtype)[::2]
+    for i in range(4):
+        apart[1] = i
+        assert torch.equal(st.embedding(apart, torch.eye(10))[:, :9].argmax(1), apart.long())
+    apart[1] = 10
+    with pytest.raises(sb.OutOfRangeError):
+        st.embedding(apart, torch.eye(10))
+
+
+def test_classes_are_looked_at_in_such_a_call() -> None:
+    assert memo.compile_known()
+    x, classes = torch.randn(4, 6, requires_grad=True), torch.tensor([0, 5, 1, 2])
+
+    def call() -> tuple[Tensor, Tensor]:
+        y = st.cross_entropy(x.detach(), classes, ignore_index=-7)
+        (dx,) = torch.autograd.grad(st.cross_entropy(x, classes, ignore_index=-7), x)
+        return y, dx
+
+    for _ in range(4):
+        y, dx = call()
+    for wrong in (6, -1, -(2**63)):
+        classes[3] = wrong
+        remedy = "give classes that exist, or pass it as ignore_index"
+        text = f"cross_entropy: target is {wrong}, must be in [0, 6); {remedy}"
+        with pytest.raises(sb.OutOfRangeError, match=f"^{re.escape(text)}$"):
+            call()
+    classes[3] = -7
+    with Ignored():
+        due = call()
+    for _ in range(4):
+        found = call()
+        assert torch.equal(found[0], due[0])
+        assert torch.equal(found[1], due[1])
+        assert torch.equal(found[1][3], torch.zeros(6))
+    classes[3] = 2
+    assert torch.equal(call()[0], y)
+    assert torch.equal(call()[1], dx)
 
 
 def test_what_needs_a_gradient_is_refused_as_before_once_it_was_remembered() -> None:

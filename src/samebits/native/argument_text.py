@@ -280,6 +280,10 @@ def _described(m: Module) -> None:
         f.ret(1)
     with f.when(type == f.state("str_type")):
         f.ret(f.call("text", x, key))
+    with f.when(type == f.state("tuple_type")):
+        count = _numbers(f, x, f.at(key, 8))
+        f.store(_with(f, type, count), key)
+        f.ret(count + 1)
     with f.when(type == f.state("int_type")):
         number = _integer(f, x)
         f.store(number | _SMALL, key)

@@ -4,8 +4,8 @@
 argument what decides the plan, the addresses left out. Under that key a dictionary of the state holds records, which
 `native.calls` makes from what Python remembers. With one, the addresses are put into a copy of the table's words on
 the stack, which is run. Without one the key itself is the answer, and empty bytes where the call has none: Python goes
-on then. With a fourth argument torch's tensors are taken for their memory alone. Arguments are described in
-`argument_text`. Start at `_answer`.
+on then. With a fourth argument torch's tensors are taken for their memory alone. A fifth is a tuple of functions: where
+one of them says that it is so, the call has no key. Arguments are described in `argument_text`. Start at `_answer`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ FRAME_WORDS, _HEADER = 2048, 3
 BLOCK = RESULT + MOST_RESULTS
 FRAME = BLOCK + 1
 # Words of a record before the table's: bits no address may have, bytes of the block, words and patches of the table,
-# then the number of the array given as out (or -1), its first byte and the one after its last, and how many others are
-# compared with them. Behind the table's words come patches (position, address, offset) and others (number, span).
-HEAD = ("misaligned", "block_bytes", "words", "patches", "target", "low", "high", "others")
+# then the number of the array given as out (or -1), its first byte and the one after its last, how many others are
+# compared with them, and how many arrays have bounds. Behind the table's words come patches (position, address,
+# offset), others (number, span) and bounds (number, bytes of an integer, how many lie there, what each is below).
+HEAD = ("misaligned", "block_bytes", "words", "patches", "target", "low", "high", "others", "bounds")
 # The word of a table that holds the pool.
 _POOL = 4
 
@@ -59,6 +60,7 @@ def module(facts: ClassSlots) -> Module:
     m = Module()
     descriptions(m, facts)
     _is_apart(m)
+    _is_within(m)
     _filled(m)
     _block(m, facts)
     _torch_made(m)
@@ -80,6 +82,22 @@ def _is_apart(m: Module) -> None:
         other = f.load(addresses, number * 8, "i64")
         with f.when((low < other + end) & (other + first < high)):
             f.ret(0)
+    f.ret(1)
+
+
+def _is_within(m: Module) -> None:
+    """`is_within(bounds, count, addresses) -> i32`: whether each array of indices counts places that there are."""
+    f = m.function("is_within", "i32", "ptr", "i64", "ptr")
+    bounds, count, addresses = f.arguments
+    with f.loop(count) as i:
+        number, width, size, extent = (f.load(bounds, i * 32 + 8 * j, "i64") for j in range(4))
+        indices = f.load(addresses, number * 8)
+        for type in ("i32", "i64"):
+            each = int(type[1:]) // 8
+            with f.when(width == each), f.loop(size) as j:
+                index = f.as_(f.load(indices, j * each, type), "i64", signed=True)
+                with f.when(~f.unsigned_below(index, extent)):
+                    f.ret(0)
     f.ret(1)
 
 
@@ -114,12 +132,19 @@ def _block(m: Module, facts: ClassSlots) -> None:
 
 
 def _known(m: Module) -> None:
-    """`known(function, arguments, options[, _])`: the answer, after which the owners of memory are let go."""
+    """`known(function, arguments, options[, _[, watchers]])`: the answer, after which owners of memory are let go."""
     f = m.function("known", "ptr", "ptr", "ptr", "i64", "ptr")
     _, args, count, _ = f.arguments
     places = f.stack("i64", PLACES // 8)
     f.store(f.constant(0), places)
-    f.store(count - 3, places, IS_MEMORY)
+    f.store(f.as_(count > 3, "i64"), places, IS_MEMORY)
+    with f.when(count > 4):
+        watchers = f.load(args, 32)
+        with f.loop(f.call("PyTuple_Size", watchers)) as i:
+            watcher = f.call("PyTuple_GetItem", watchers, i)
+            said = f.own(required(f, f.call("PyObject_Vectorcall", watcher, None, 0, None)))
+            with f.when(f.call("PyObject_IsTrue", said.now) != 0):
+                f.ret(f.incref(f.state("no_key")))
     answer = f.call("answer", args, places)
     with f.loop(f.load(places, 0, "i64")) as i:
         f.call("Py_DecRef", f.load(places, i * 8 + OWNERS))
@@ -268,11 +293,13 @@ def _run(
     with f.loop(count) as i:
         every.set(every.now | f.load(addresses, i * 8, "i64"))
     give_up((every.now & _field(f, head, "misaligned")) != 0)
-    patched = f.at(f.at(head, 8 * len(HEAD)), (_field(f, head, "words") + _field(f, head, "patches") * 3) * 8)
+    others = f.at(f.at(head, 8 * len(HEAD)), (_field(f, head, "words") + _field(f, head, "patches") * 3) * 8)
+    bounds = f.at(others, _field(f, head, "others") * 24)
+    give_up(f.call("is_within", bounds, _field(f, head, "bounds"), addresses) == 0)
     target = _field(f, head, "target")
     result = _results(f, item[1], end, places, give_up)
     with f.when(target >= 0):
-        give_up(f.call("is_apart", head, patched, addresses) == 0)
+        give_up(f.call("is_apart", head, others, addresses) == 0)
         result.set(f.incref(f.load(places, target * 8 + OBJECTS)))
     frame = f.stack("i64", FRAME_WORDS)
     f.store(frame, addresses, 8 * FRAME)

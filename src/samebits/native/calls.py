@@ -26,17 +26,17 @@ from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.argument_text import MOST_RESULTS, ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
-from samebits.native.table import FIXED, HEADER, RESULT, STEP, WORKSPACE, CallPlace, Table
+from samebits.native.table import FIXED, HEADER, RESULT, STEP, WORKSPACE, Bound, CallPlace, Table
 from samebits.tensor import Tensor
 
-__all__ = ["MakerOf", "Span", "forget", "known", "like", "record", "steps"]
+__all__ = ["MakerOf", "Span", "forget", "known", "like", "record", "share", "steps"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
 # What makes a result of two arguments, and they; None: torch does, after `like` as the first.
 MakerOf = tuple[Callable[..., object] | None, object, object]
 _KEPT = 4096
-_records: dict[bytes, tuple[object, ...]] = {}
+_records: dict[bytes, tuple[Any, ...]] = {}
 _SYMBOLS = ("state", "method_known")
 # By the class of packed matrices, the addresses that steps came by.
 _linked: dict[type, tuple[int, ...]] = {}
@@ -137,7 +137,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 
 def record(
     key: bytes, table: Table, places: Sequence[CallPlace], workspace_bytes: int, misaligned: int,
-    made: Sequence[MakerOf], target: tuple[Span, Sequence[Span]] | None, keep: object,
+    made: Sequence[MakerOf], target: tuple[Span, Sequence[Span]] | None, keep: object, bounds: Sequence[Bound] = (),
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
@@ -146,6 +146,7 @@ def record(
              made: what makes each new result, of which there are none where `out` is given.
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
+             bounds: of arrays whose elements decide whether the call is one like this.
     """
     words, patches = table.template[:], list[tuple[int, int, int]]()
     if len(words) > FRAME_WORDS or len(made) > MOST_RESULTS:
@@ -167,14 +168,34 @@ def record(
     head = {
         "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "words": len(words),
         "patches": len(patches), "target": own[0], "low": own[1], "high": own[2], "others": len(others),
+        "bounds": len(bounds),
     }  # fmt: skip
     words = array("q", [head[name] for name in HEAD]) + words
-    for three in (*patches, *others):
-        words.extend(three)
+    for some in (*patches, *others, *bounds):
+        words.extend(some)
     if len(_records) >= _KEPT:
         _records.clear()
     workers = _pool_address if table.shares else None
     _records[key] = (words.tobytes(), tuple(made), workers, table.threads, keep)
+
+
+def share(key: bytes, known: bytes, numbers: Sequence[int], keep: object) -> None:
+    """Let calls of one key run what calls of another, whose result is new, do on arrays of theirs.
+
+    Args:    numbers: of each array of a call of the other, that in a call of the first.
+             keep: what the first key tells by its address alone.
+    """
+    found = _records.get(known)
+    if found is None:
+        return
+    words = array("q", found[0])
+    head = dict(zip(HEAD, words, strict=False))
+    at = len(HEAD) + head["words"]
+    bounds = at + 3 * head["patches"]
+    for place in (*range(at + 1, bounds, 3), *range(bounds, len(words), 4)):
+        if words[place] < len(numbers):
+            words[place] = numbers[words[place]]
+    _records[key] = (words.tobytes(), *found[1:-1], (found[-1], keep))
 
 
 def forget(keys: Iterable[bytes]) -> None:

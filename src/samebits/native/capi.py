@@ -56,6 +56,7 @@ API: dict[str, tuple[str, ...]] = {
     "PyMem_RawMalloc": ("ptr", "i64"),
     "PyMethod_New": ("ptr", "ptr", "ptr"),
     "PyObject_GetAttr": ("ptr", "ptr", "ptr"),
+    "PyObject_IsTrue": ("i32", "ptr"),
     "PyObject_RichCompareBool": ("i32", "ptr", "ptr", "i32"),
     "PyObject_Vectorcall": ("ptr", "ptr", "ptr", "i64", "ptr"),
     "PyObject_VectorcallMethod": ("ptr", "ptr", "ptr", "i64", "ptr"),

@@ -44,6 +44,9 @@ Where = int | tuple[int, int]
 # are the results behind the first.
 CallPlace = tuple[int, int]
 FIXED, WORKSPACE, RESULT = -1, -2, -3
+# An array of indices, side by side, by its number among the arguments: the bytes of one (4 or 8), how many they are,
+# and what each has to be below; none is negative.
+Bound = tuple[int, int, int, int]
 
 
 _Address = Callable[[KernelSpec | FunctionSpec], int]

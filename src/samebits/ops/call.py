@@ -44,7 +44,7 @@ WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 class Call:
     """One call of a public function: its name for messages, its operands, and the kind of array it gives back."""
 
-    __slots__ = ("_given", "_lists", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
+    __slots__ = ("_given", "_indices", "_lists", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
@@ -53,6 +53,7 @@ class Call:
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None
         self._given: list[tuple[str, CallOperand, object]] = []
+        self._indices: list[tuple[CallOperand, int]] = []
         self._lists: tuple[str, ...] = ()
         self._out: object = None
         self._ran: list[tuple[Prepared, tuple[CallOperand, ...]]] = []
@@ -92,6 +93,11 @@ class Call:
     def constant(self, array: npt.NDArray[Any]) -> CallOperand:
         """An operand made of a Python number among the arguments: the same in every call with these arguments."""
         return CallOperand(Tensor.from_any(array), FIXED)
+
+    def within(self, x: CallOperand, extent: int) -> CallOperand:
+        """x, whose elements are in [0, extent), as the caller has seen: such calls alone are remembered by this one."""
+        self._indices.append((x, extent))
+        return x
 
     def own(self, tensor: Tensor) -> CallOperand:
         """An operand in memory that was made for this call alone, of which no other call is remembered."""
@@ -185,7 +191,7 @@ class Call:
         if self._signature is not None and len(self._ran) == 1:
             ((prepared, operands),) = self._ran
             given = [x for _, x, _ in self._given]
-            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given, result)
+            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given, result, self._indices)
         self.written()
         return result
 

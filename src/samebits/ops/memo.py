@@ -19,14 +19,14 @@ import numpy as np
 from samebits import hot
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType
+from samebits.dtypes import DType, int32, int64
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kinds import ArrayKind, note_written
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, new_array
 from samebits.memory.pages import MAPPED
-from samebits.native.table import FIXED, RESULT, WORKSPACE, CallPlace, Table
+from samebits.native.table import FIXED, RESULT, WORKSPACE, Bound, CallPlace, Table
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor, in_new_memory
 
@@ -86,7 +86,7 @@ class Memo(NamedTuple):
 
     `places` are those of the plan's operands. `isa` and `constants` are here to stay alive: the key holds the one's id,
     places the others' addresses. `target` is the result where it was given. `misaligned` are bits that no address
-    may have.
+    may have. `bounds` are those of indices, which emitted code looks at: with any Python runs the function itself.
     """
 
     isa: Isa
@@ -96,6 +96,7 @@ class Memo(NamedTuple):
     maker: Maker
     misaligned: int
     target: RememberedCall | None
+    bounds: tuple[Bound, ...]
 
     def fits(self, addresses: list[int]) -> bool:
         """Whether arrays of the same signature that lie at these addresses may be taken as they are."""
@@ -122,12 +123,15 @@ class _Asked(threading.local):
 
     signature: Signature | None = None
     kept: tuple[Memo, Any] | None = None
+    # What emitted code knew of calls that a function made for which `as_one` asks: each with its result.
+    recalls: list[tuple[Any, Any, Any, Any]] | None = None
 
 
 asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
-_known: Callable[..., Any] | None = None
+# Emitted code, where there is some: `native.call_text` says what it takes.
+known: Callable[..., Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None), Spec])
 # What tells floats apart: zeros by their sign, and NaNs by sign and payload, which `where` copies.
 _bits = struct.Struct("<d").pack
@@ -139,7 +143,7 @@ R = TypeVar("R")
 
 def keep(
     signature: Signature, isa: Isa, kind: ArrayKind, prepared: Prepared, operands: Sequence[CallOperand],
-    result: CallOperand, given: Sequence[CallOperand], made_of_it: Any,
+    result: CallOperand, given: Sequence[CallOperand], made_of_it: Any, indices: Sequence[tuple[CallOperand, int]],
 ) -> None:  # fmt: skip
     """Let `remembered` have what this call ran, so that calls like it run that at once, if its arguments were not
     changed meanwhile.
@@ -147,7 +151,7 @@ def keep(
     Nothing is kept where an operand is of memory that no other call has, or the result of elements that NumPy has not.
 
     Args:    prepared, operands: what ran, on what.   result: of that kind.   given: all arrays among the arguments.
-             made_of_it: the result as the caller gets it.
+             made_of_it: the result as the caller gets it.   indices: operands, and what their elements are below.
     """
     number, made = result.number, result.tensor
     if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
@@ -164,8 +168,12 @@ def keep(
     if number != RESULT:
         spans = {x.number: _span(x.tensor) for x in given if x.number is not None}
         target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
-    constants = tuple(x.tensor for x in operands if x.number == FIXED)
-    found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target)
+    constants, bounds = tuple(x.tensor for x in operands if x.number == FIXED), list[Bound]()
+    for x, extent in indices:
+        if x.number is None or x.dtype not in (int32, int64) or not x.tensor.layout.is_contiguous():
+            return
+        bounds.append((x.number, x.dtype.width_bits // 8, x.tensor.size, extent))
+    found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target, tuple(bounds))
     if signature.is_unchanged():
         asked.kept = found, made_of_it
 
@@ -230,6 +238,9 @@ def _described(function: Callable[..., Any], arguments: tuple[Any, ...], options
         elif kind in _PLAIN:
             key += (kind, _bits(value) if kind is float else value)
             continue
+        elif kind is tuple and {int}.issuperset(map(type, value)):
+            key += (kind, value)
+            continue
         elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:
             owners.append(value.buffer.owner)
             address = value.buffer.address + (value.layout.offset_bits >> 3)
@@ -263,8 +274,8 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
         unknown = b""
-        if _known is not None:
-            found = _known(function, arguments, options)
+        if known is not None:
+            found = known(function, arguments, options)
             if type(found) is not bytes:
                 return found  # type: ignore[no-any-return]
             unknown = found
@@ -279,9 +290,10 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
                     _record(unknown, memo, Signature(key, arrays, function, arguments, options))
                 else:
                     hot.count_call()
-            if memo.target is not None:
-                note_written(options["out"])
-            return memo.run(arrays, addresses)  # type: ignore[no-any-return]
+            if not memo.bounds:
+                if memo.target is not None:
+                    note_written(options["out"])
+                return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(key, arrays, function, arguments, options)
         try:
             made = function(*arguments, **options)
@@ -306,32 +318,69 @@ def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
 
     Of torch's tensors memory alone counts, whether or not they need gradients, and a parameter is a tensor.
     """
-    if _known is None:
+    if known is None:
         return None
-    found = _known(function.__wrapped__, arguments, options, True)  # type: ignore[attr-defined]
-    return None if type(found) is bytes else found
+    inner = function.__wrapped__  # type: ignore[attr-defined]
+    found = known(inner, arguments, options, True)
+    if type(found) is bytes:
+        return None
+    if asked.recalls is not None:
+        asked.recalls.append((inner, arguments, options, found))
+    return found
+
+
+def as_one(
+    key: bytes, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any],
+    told: tuple[Any, ...],
+) -> Any:  # fmt: skip
+    """`function(*arguments, **options)`; where that is one call of `recalled` on arrays among its own, `known` has the
+    result for the key from then on.
+
+    Args:    key: that which `known` gave for `function` and `told`, whose tensors are taken for their memory.
+             told: the arguments, then numbers and texts: all else that decides what the function does.
+    """
+    recalls = asked.recalls = list[tuple[Any, Any, Any, Any]]()
+    try:
+        made = function(*arguments, **options)
+    finally:
+        asked.recalls = None
+    if len(recalls) == 1 and recalls[0][3] is made and known is not None:
+        ((inner, given, named, _),) = recalls
+        own, others = _arrays(told, options), _arrays(given, named)
+        keep = _told(key, function, told, options, True)
+        if keep is not None and set(others) <= set(own):
+            from samebits.native import calls
+
+            inner_key = struct.pack("<Q", id(inner)) + known(None, given, named, True)[8:]
+            calls.share(key, inner_key, [own.index(x) for x in others], keep)
+    return made
+
+
+def _arrays(arguments: tuple[Any, ...], options: dict[str, Any]) -> list[int]:
+    """Which arrays a call has, one that is there twice as often."""
+    return [id(x) for x in (*arguments, *options.values()) if hasattr(x, "shape")]
 
 
 def compile_known() -> bool:
     """Set up emitted code for remembered calls now; whether there is any. Without this it comes with the first few."""
-    global _known
+    global known
     from samebits.native import calls
 
-    _known = calls.known(PackedMatrix)
+    known = calls.known(PackedMatrix)
     hot.act()  # results for torch go out by exchange
-    return _known is not None
+    return known is not None
 
 
 def _steps() -> Iterator[bool]:
     """What happens when calls like one before come."""
-    global _known
+    global known
     from samebits.native import calls
 
     yield True
     yield from calls.steps(PackedMatrix)
     while hot.others():  # results for torch go out by exchange, and no call is counted from then on
         yield False
-    _known = calls.known(PackedMatrix)
+    known = calls.known(PackedMatrix)
 
 
 hot.offer(_steps)
@@ -344,7 +393,7 @@ def answer(owner: object, arguments: tuple[Any, ...], options: dict[str, Any], *
     Args:    is_memory: given, memory alone counts of torch's tensors, whether or not they need gradients, and a
                  parameter is a tensor.
     """
-    return b"" if _known is None else _known(owner, arguments, options, *is_memory)
+    return b"" if known is None else known(owner, arguments, options, *is_memory)
 
 
 def teach(
@@ -389,8 +438,8 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
         return
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
     table, workspace_bytes, places = memo.prepared.table, memo.prepared.workspace_bytes, (*memo.places, (WORKSPACE, 0))
-    made = [_made(memo.maker)] if target is None else []
-    calls.record(key, table, places, workspace_bytes, memo.misaligned, made, target, [memo, *keep])
+    made, kept = [_made(memo.maker)] if target is None else [], [memo, *keep]
+    calls.record(key, table, places, workspace_bytes, memo.misaligned, made, target, kept, memo.bounds)
 
 
 def _told(
@@ -407,7 +456,7 @@ def _told(
         else:
             keep.append(getattr(x, "dtype", x))
     # No record is of None: this is the key again, of what is kept.
-    if _known is None or _known(None, arguments, options, *is_memory)[8:] != key[8:]:
+    if known is None or known(None, arguments, options, *is_memory)[8:] != key[8:]:
         return None
     return keep
 

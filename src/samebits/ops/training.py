@@ -132,12 +132,16 @@ def _with_totals(
 
 
 @remembered
-def cross_entropy(x: Any, target: Any, reduction: str, count: float = 1.0, *, threads: int | None = None) -> Any:
+def cross_entropy(
+    x: Any, target: Any, reduction: str, count: float = 1.0, is_whole: bool = False, *, threads: int | None = None
+) -> Any:  # fmt: skip
     """-log_softmax(x)[target] of each row of x [R, C] in float32 (float64), +0 where target [R], int64, is negative;
-    `sum` adds them all (section 6), `mean` divides that by count, `none` leaves them."""
+    `sum` adds them all (section 6), `mean` divides that by count, `none` leaves them. `is_whole`: none is negative."""
     call = Call("cross_entropy", x, threads)
     operands = [call.operand("x", x), call.operand("target", target)]
     dtype, shape = operands[0].dtype, operands[0].shape
+    if is_whole:
+        call.within(operands[1], shape[1])
     kind, layouts = convert.computed(dtype), (operands[0].tensor.layout, operands[1].tensor.layout)
     prepared = _losses(dtype, layouts, reduction, call.isa, call.threads)
     operands.append(call.constant(_classes(shape[1])))
@@ -149,12 +153,16 @@ def cross_entropy(x: Any, target: Any, reduction: str, count: float = 1.0, *, th
 
 
 @remembered
-def cross_entropy_gradient(x: Any, target: Any, g: Any, count: float, *, threads: int | None = None) -> Any:
+def cross_entropy_gradient(
+    x: Any, target: Any, g: Any, count: float, is_whole: bool = False, *, threads: int | None = None
+) -> Any:  # fmt: skip
     """The gradient by x: g, in float32 (float64), is [R], or [] for all rows, and divided by count. A row with a
-    negative target has zeros."""
+    negative target has zeros; `is_whole`: there is none."""
     call = Call("cross_entropy's gradient", x, threads)
     operands = [call.operand("x", x), call.operand("target", target), call.operand("g", g)]
     dtype, shape = operands[0].dtype, operands[0].shape
+    if is_whole:
+        call.within(operands[1], shape[1])
     kind, layouts = convert.computed(dtype), tuple([operand.tensor.layout for operand in operands])
     prepared = _losses_gradient(dtype, layouts, call.isa, call.threads)
     number = np.full(1, call.number("count", count, kind), kind.numpy)
@@ -205,9 +213,10 @@ def _by_row(shape: Shape, steps: Shape, rows: int) -> AxisSteps:
 
 @remembered
 def embedding(weight: Any, indices: Any, *, threads: int | None = None) -> Any:
-    """Rows of weight [V, D] by indices of int64, in [0, V) as the caller has seen; bits are copied."""
+    """Rows of weight [V, D] by indices of int64 or int32, in [0, V) as the caller has seen; bits are copied."""
     call = Call("embedding", weight, threads)
     operands = [call.operand("weight", weight), call.operand("indices", indices)]
+    call.within(operands[1], operands[0].shape[0])
     return call.result(launch(call, "gather", AxisGather(0), operands, is_checked=True)[0])
 
 
@@ -222,14 +231,20 @@ def embedding_gradient(
 ) -> Any:  # fmt: skip
     """The gradient of an embedding by its table: for each index the sum over its rows of dy, zeros where it has none.
 
-    Args:    dy: [R, D] floats.   indices: [R] int64 or int32; a row takes no part whose index is no row of the table.
+    Args:    dy: [..., D] floats, dense unless there are two axes.   indices: [...] int64 or int32, dense; a row takes
+             no part whose index is no row of the table.
              count: rows of the table.   left_out: one of them, whose gradient is zero; -1: none.
              chunk, segments, order: those of a `Spec`, by which emitted code remembers calls.
     Returns: [count, D] of dy's kind and dtype.
     """
     call = Call("embedding's gradient", dy, threads)
-    given, places = call.operand("dy", dy), call.operand("indices", indices)
-    x, shape, spec = _in_rows(call, given), (count, given.shape[1]), Spec(chunk, segments, order)
+    given, places = call.operand("dy", dy), call.within(call.operand("indices", indices), count)
+    rows, shape, spec = places.tensor.size, (count, given.shape[-1]), Spec(chunk, segments, order)
+    if len(places.shape) != 1:
+        places = places.seen(places.tensor.reshape(rows))
+    if len(given.shape) != 2:
+        given = given.seen(given.tensor.reshape(rows, shape[1]))
+    x = _in_rows(call, given)
     if segments == 1:
         made = call.output(shape, given.dtype)
         is_cleared = call.threads == 1 and made.tensor.nbytes >= _STREAMED
@@ -239,7 +254,7 @@ def embedding_gradient(
         call.run(_index_sums(call, (x, places, made), spec, left_out, False, is_cleared), x, places, made)
         return call.result(made)
     parts = []
-    for low, high in spec.bounds(places.shape[0]):
+    for low, high in spec.bounds(rows):
         part = call.own(Tensor.empty(shape, convert.computed(given.dtype)))
         operands = x.seen(x.tensor[low:high]), places.seen(places.tensor[low:high]), part
         call.run(_index_sums(call, operands, spec, left_out, False), *operands)

@@ -33,7 +33,7 @@ class _Accumulating(threading.local):
         self.sums = DEFAULT
 
 
-_current = _Accumulating()
+current = _Accumulating()
 
 
 class Accumulation:
@@ -68,11 +68,11 @@ class Accumulation:
             first = i * self.segments // count
             last = max(first + 1, (i + 1) * self.segments // count)
             self._show(first, last)
-            _current.rows = 1 if i == count - 1 and count >= self.segments else self.chunk * (last - first)
+            current.rows = 1 if i == count - 1 and count >= self.segments else self.chunk * (last - first)
             yield i
         self._check_open()
         self._show(0, self.segments)
-        _current.rows = 1
+        current.rows = 1
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -113,10 +113,10 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
     Spec(chunk, segments, name)
     given = listed("accumulate", "parameters", parameters)
     chosen = [p for p in dict.fromkeys(given) if p.is_leaf and p.requires_grad]
-    if _current.is_active:
+    if current.is_active:
         raise OptionError("accumulate", "this thread", "", "in another one", "in none", "leave that first")
     batch = Accumulation(chosen, segments, chunk)
-    _current.is_active, _current.sums = True, (chunk, 1, name)
+    current.is_active, current.sums = True, (chunk, 1, name)
     try:
         yield batch
     except BaseException:
@@ -125,7 +125,7 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
         raise
     finally:
         batch._close()
-        _current.is_active, _current.rows, _current.sums = False, 1, DEFAULT
+        current.is_active, current.rows, current.sums = False, 1, DEFAULT
     batch._join()
 
 
@@ -135,16 +135,16 @@ def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: Sums, axe
     Args:    input: what rows are counted of, its last `axes` being no rows.   sums: what its spec says.
     Raises:  OptionError, ShapeError.
     """
-    if not _current.is_active or parameter is None:
+    if not current.is_active or parameter is None:
         return None
     check_tensors(call, input=input)
     total: Tensor | None = getattr(parameter, "samebits_sums", None)
-    if total is not None and sums != _current.sums:
-        expected = "sb1" if _current.sums == DEFAULT else f"{Spec(*_current.sums)}"
+    if total is not None and sums != current.sums:
+        expected = "sb1" if current.sums == DEFAULT else f"{Spec(*current.sums)}"
         raise OptionError(call, "spec", "", Spec(*sums), f"{expected} while gradients accumulate", "leave it out")
     rows = math.prod(input.shape[: input.ndim - axes])
-    if total is not None and rows % _current.rows:
-        expected = f"a multiple of {_current.rows}, {_current.sums[0]} for each segment of a micro-batch"
+    if total is not None and rows % current.rows:
+        expected = f"a multiple of {current.rows}, {current.sums[0]} for each segment of a micro-batch"
         raise ShapeError(call, "input", "row count", rows, expected, "cut the batch otherwise")
     return total
 

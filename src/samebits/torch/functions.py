@@ -18,6 +18,7 @@ from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import are_tensors, check_tensors, number
 from samebits.torch.operator import check_tensor
 from samebits.torch.spec import Sums, order
+from samebits.torch.whole import whole
 
 __all__ = [
     "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "log", "log_softmax", "mean",
@@ -25,41 +26,49 @@ __all__ = [
 ]  # fmt: skip
 
 
+@whole
 def exp(input: Tensor) -> Tensor:
     """e to the power of each element, correctly rounded in float32, as `torch.exp`; floats."""
     return elements.exp(input)  # type: ignore[no-any-return]
 
 
+@whole
 def log(input: Tensor) -> Tensor:
     """The natural logarithm of each element, correctly rounded in float32, as `torch.log`; floats."""
     return elements.log(input)  # type: ignore[no-any-return]
 
 
+@whole
 def erf(input: Tensor) -> Tensor:
     """The error function of each element, correctly rounded in float32, as `torch.erf`; floats."""
     return elements.erf(input)  # type: ignore[no-any-return]
 
 
+@whole
 def relu(input: Tensor) -> Tensor:
     """The larger of each element and +0, as `torch.relu`; floats."""
     return elements.relu(input)  # type: ignore[no-any-return]
 
 
+@whole
 def gelu(input: Tensor) -> Tensor:
     """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; floats."""
     return elements.gelu(input)  # type: ignore[no-any-return]
 
 
+@whole
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; floats."""
     return _along("softmax", along.softmax, input, dim)
 
 
+@whole
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; floats."""
     return _along("log_softmax", along.log_softmax, input, dim)
 
 
+@whole
 def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes, all of them for None, as `torch.sum` of floats; 64 lanes and a tree."""
     if not are_tensors(input):
@@ -68,6 +77,7 @@ def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = F
     return along.sum(input, _axes("sum", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
+@whole
 def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes divided by their count, as `torch.mean`."""
     if not are_tensors(input):
@@ -76,6 +86,7 @@ def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
     return along.mean(input, _axes("mean", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
+@whole
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, *, spec: Spec | None = None,
@@ -151,6 +162,7 @@ def _axes(call: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:
     return found if rank else []
 
 
+@whole
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, spec: Spec | None = None) -> Tensor:
     """Rows of weight, as `torch.nn.functional.embedding`; of the row padding_idx the gradient is zero.
 
@@ -169,6 +181,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     return accumulating.embedding_into(input, weight, padding, total, *sums)  # type: ignore[no-any-return]
 
 
+@whole
 def cross_entropy(
     input: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean", count: float | None = None
 ) -> Tensor:

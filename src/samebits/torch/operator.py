@@ -24,25 +24,44 @@ from samebits.torch.arguments import check_tensors
 __all__ = [
     "FLOATS",
     "OPERATORS",
+    "PLAIN",
+    "WATCHERS",
     "Form",
     "Gradient",
     "Operator",
     "by_loop",
     "check_tensor",
+    "count_threads",
     "define",
     "front",
     "in_front",
+    "is_compiling",
+    "is_recording",
+    "levels",
     "of_memory",
+    "profiler",
     "threads",
 ]
 
 _LIBRARY = torch.library.Library("samebits", "DEF")
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Tensors that are nothing else.
-_PLAIN = frozenset([Tensor, torch.nn.Parameter])
+PLAIN = frozenset([Tensor, torch.nn.Parameter])
 # Every operator by its name.
 OPERATORS: dict[str, Any] = {}
-_threads = torch.get_num_threads
+count_threads = torch.get_num_threads
+# What torch is asked of its state at each call.
+_C: Any = torch._C
+levels: Any = forward_ad
+profiler: Any = torch.autograd.profiler
+is_compiling, is_recording = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+_modes, _overrides, _transforms = (
+    _C._len_torch_dispatch_stack, _C._len_torch_function_stack, _C._are_functorch_transforms_active
+)  # fmt: skip
+_is_tracing, _is_autocast = _C._is_tracing, _C._is_any_autocast_enabled
+# Where all of these say no, and forward mode and the profiler are off, nobody but autograd stands between a call and
+# its kernel, or looks on.
+WATCHERS = (_modes, _overrides, _transforms, _is_tracing, _is_autocast)
 Batch = Callable[[Any, int, tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]]
 
 
@@ -133,7 +152,7 @@ def _arguments(schema: str) -> list[str]:
 
 def threads() -> int:
     """How many threads a call takes: as many as torch does. They change no bit."""
-    count = _threads()
+    count = count_threads()
     return count if count < MAX_THREADS else MAX_THREADS
 
 
@@ -224,10 +243,10 @@ def _below(call: Callable[..., Any], host: Callable[..., Any], places: tuple[int
     3 us of a call less."""
 
     def computed(*arguments: Any) -> Any:
-        if not (torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active()):
+        if not (_modes() or _transforms()):
             for i in places:
                 x = arguments[i]
-                if x is not None and not (type(x) in _PLAIN and x.is_cpu):
+                if x is not None and not (type(x) in PLAIN and x.is_cpu):
                     break
             else:
                 return host(*arguments)
@@ -241,7 +260,7 @@ def _below_levels(below: Callable[..., Any]) -> Callable[..., Any]:
     """What a node computes with: `below`, of which the transforms of `torch.func` around this one know."""
 
     def computed(*arguments: Any) -> Any:
-        if not torch._C._are_functorch_transforms_active():
+        if not _transforms():
             return below(*arguments)
         # A node computes with gradients off; the transforms around this one have yet to record theirs.
         forward_mode: Any = forward_ad._set_fwd_grad_enabled
@@ -259,15 +278,7 @@ def _entry(call: Callable[..., Any], host: Callable[..., Any], apply: Any, row: 
     places, arguments_, is_cast = places_of(row.schema), _arguments(row.schema), bool(row.casts)
     name, names = _public(row.schema), [argument.split()[-1] for argument in arguments_]
     due = frozenset([i for i in places if not arguments_[i].startswith("Tensor?")])
-    C: Any = torch._C
-    levels: Any = forward_ad
-    profiler: Any = torch.autograd.profiler
-    autograd, is_excluded = C.DispatchKey.AutogradFunctionality, C._dispatch_tls_is_dispatch_key_excluded
-    modes, overrides, has_transforms = (
-        C._len_torch_dispatch_stack, C._len_torch_function_stack, C._are_functorch_transforms_active
-    )  # fmt: skip
-    is_autocast, is_tracing = C._is_any_autocast_enabled, C._is_tracing
-    is_compiling, is_recording = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    autograd, is_excluded = _C.DispatchKey.AutogradFunctionality, _C._dispatch_tls_is_dispatch_key_excluded
 
     def asked(*arguments: Any) -> Any:
         # What is no tensor the dispatcher refuses in a way of its own.
@@ -276,23 +287,24 @@ def _entry(call: Callable[..., Any], host: Callable[..., Any], apply: Any, row: 
 
     def entered(*arguments: Any) -> Any:
         if is_compiling() or (
-            modes()
-            or overrides()
-            or has_transforms()
-            or (is_cast and is_autocast())
+            _modes()
+            or _overrides()
+            or _transforms()
+            or levels._current_level >= 0
+            or (is_cast and _is_autocast())
             or profiler._is_profiler_enabled
-            or is_tracing()
+            or _is_tracing()
         ):
             return asked(*arguments)
-        is_needed = levels._current_level >= 0
+        is_needed = False
         for i in places:
             x = arguments[i]
-            if type(x) in _PLAIN and x.is_cpu:
+            if type(x) in PLAIN and x.is_cpu:
                 is_needed |= x.requires_grad
             elif x is not None or i in due:
                 return asked(*arguments)
         try:
-            if is_needed and (levels._current_level >= 0 or is_recording()):
+            if is_needed and is_recording():
                 # In another operator's kernel autograd's turn is over.
                 return (host if is_excluded(autograd) else apply)(*arguments)
             return host(*arguments)
@@ -344,7 +356,7 @@ def _recorded(below: Callable[..., Any], apply: Any, places: tuple[int, ...]) ->
     single_level: Any = enable_single_level_autograd_function
 
     def kernel(*arguments: Any) -> Any:
-        is_needed = forward_ad._current_level >= 0
+        is_needed = levels._current_level >= 0
         if torch.is_grad_enabled():
             for i in places:
                 x = arguments[i]
@@ -352,7 +364,7 @@ def _recorded(below: Callable[..., Any], apply: Any, places: tuple[int, ...]) ->
                     is_needed = True
         if not is_needed:
             return below(*arguments)
-        if torch._C._are_functorch_transforms_active():
+        if _transforms():
             with single_level():
                 return apply(*arguments)
         return apply(*arguments)

@@ -11,10 +11,12 @@ from samebits.torch import product_operators as operators
 from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import are_tensors, check_tensors, number
 from samebits.torch.spec import Sums, order
+from samebits.torch.whole import whole
 
 __all__ = ["addmm", "baddbmm", "bmm", "linear", "matmul", "mm"]
 
 
+@whole
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: Spec | None = None) -> Tensor:
     """input @ weight^T + bias, as `torch.nn.functional.linear`.
 
@@ -32,6 +34,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: S
     return accumulating.linear_into(input, weight, bias, total, added, *sums)  # type: ignore[no-any-return]
 
 
+@whole
 def matmul(input: Tensor, other: Tensor, *, spec: Spec | None = None) -> Tensor:
     """input @ other, as `torch.matmul`: vectors are taken as a row and a column, batches broadcast.
 
@@ -53,6 +56,7 @@ def matmul(input: Tensor, other: Tensor, *, spec: Spec | None = None) -> Tensor:
     return y.squeeze(-2 if other.ndim > 1 else -1) if input.ndim == 1 else y
 
 
+@whole
 def mm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
     """input @ mat2 for matrices, as `torch.mm`.
 
@@ -63,6 +67,7 @@ def mm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
     return _product("mm", ("input", "mat2"), input, mat2, order("mm", spec))
 
 
+@whole
 def bmm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
     """input[i] @ mat2[i] for each i, as `torch.bmm`.
 
@@ -72,6 +77,7 @@ def bmm(input: Tensor, mat2: Tensor, *, spec: Spec | None = None) -> Tensor:
     return _product("bmm", ("input", "mat2"), input, mat2, order("bmm", spec))
 
 
+@whole
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, spec: Spec | None = None
 ) -> Tensor:
@@ -84,6 +90,7 @@ def addmm(
     return _added("addmm", ("mat1", "mat2"), mat1, mat2, order("addmm", spec), input, alpha, beta)
 
 
+@whole
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, spec: Spec | None = None
 ) -> Tensor:

@@ -23,7 +23,7 @@ class _Order(threading.local):
         self.sums = DEFAULT
 
 
-_current = _Order()
+current = _Order()
 
 
 @contextlib.contextmanager
@@ -33,11 +33,11 @@ def use_spec(spec: Spec) -> Iterator[None]:
     Raises:  OptionError if it is no Spec.
     """
     check_spec("use_spec", spec)
-    before, _current.sums = _current.sums, (spec.chunk, spec.segments, spec.order)
+    before, current.sums = current.sums, (spec.chunk, spec.segments, spec.order)
     try:
         yield
     finally:
-        _current.sums = before
+        current.sums = before
 
 
 def order(call: str, spec: Spec | None) -> Sums:
@@ -46,6 +46,6 @@ def order(call: str, spec: Spec | None) -> Sums:
     Raises:  OptionError if it was given what is no Spec.
     """
     if spec is None:
-        return _current.sums
+        return current.sums
     check_spec(call, spec)
     return spec.chunk, spec.segments, spec.order

@@ -12,6 +12,7 @@ from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, training
 from samebits.ops import matmul as products
+from samebits.ops.memo import itself
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory
 from samebits.torch.product_operators import rows_of
 from samebits.torch.spec import DEFAULT
@@ -19,8 +20,8 @@ from samebits.torch.spec import DEFAULT
 __all__ = ["check_rows", "cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
 
 _ORDER = "int chunk, int segments, str order"
-_taken, _embedding_gradient = of_memory(training.embedding), of_memory(training.embedding_gradient)
-_losses, _losses_gradient = of_memory(training.cross_entropy), of_memory(training.cross_entropy_gradient)
+_taken, _losses = of_memory(training.embedding), of_memory(training.cross_entropy)
+_losses_gradient = of_memory(training.cross_entropy_gradient)
 _multiplied, _multiplied_groups = of_memory(products.matmul), of_memory(grouped.grouped_matmul)
 
 
@@ -44,14 +45,16 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
 # embedding: rows of a table
 
 
+@of_memory
 def embedding_of(
     indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str, *, threads: int
 ) -> Any:  # fmt: skip
     """Rows of a table on the host."""
     _check_embedding(indices, weight)
-    whole = indices if indices.dtype is torch.int64 else indices.long()
-    _check_range("embedding", "input", whole, weight.shape[0])
-    return _taken(weight, whole, threads=threads)
+    _check_range("embedding", "input", indices, weight.shape[0])
+    if indices.dtype is torch.int64:
+        return itself(training.embedding)(weight, indices, threads=threads)
+    return _taken(weight, indices.long(), threads=threads)
 
 
 def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Tensor:
@@ -74,12 +77,16 @@ def _embedding_backward(
     return None, scattered(dy, kept[0], weight.shape[0], padding, chunk, segments, order), None, None, None, None
 
 
+@of_memory
 def _scattered(
     dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str, threads: int
 ) -> Any:  # fmt: skip
-    flat, dy = places(indices, count), rows_of(dy)
-    check_rows("embedding_backward", dy, len(flat), dy.shape[1])
-    return _embedding_gradient(dy, flat, count, padding, chunk, segments, order, threads=threads)
+    _check_range("embedding", "input", indices, count)
+    check_rows("embedding_backward", rows_of(dy), indices.numel(), dy.shape[-1])
+    x = dy if dy.ndim == 2 else dy.contiguous()
+    return itself(training.embedding_gradient)(
+        x, indices.contiguous(), count, padding, chunk, segments, order, threads=threads
+    )  # fmt: skip
 
 
 def places(indices: Tensor, count: int) -> Tensor:
@@ -124,6 +131,7 @@ embedding = define(Operator(
 # cross_entropy: one value a row, their sum, or that divided by a count
 
 
+@of_memory
 def _cross_entropy(
     x: Tensor, target: Tensor, left_out: int, reduction: str, count: float | None, threads: int
 ) -> Any:  # fmt: skip
@@ -131,7 +139,9 @@ def _cross_entropy(
     known, counted = _known(target, left_out, x.shape[1])
     if not x.numel() and len(x):
         raise ShapeError("cross_entropy", "input", "class count", 0, "at least 1", "give each row a class")
-    return _losses(x, known, reduction, _divisor(reduction, count, counted), threads=threads)
+    is_whole, by = known is target, _divisor(reduction, count, counted)
+    losses = itself(training.cross_entropy) if is_whole else _losses
+    return losses(x, known, reduction, by, is_whole, threads=threads)
 
 
 def _divisor(reduction: str, count: float | None, counted: int) -> float:
@@ -175,11 +185,14 @@ def _cross_entropy_backward(
     return cross_entropy_input(*kept, dy, *inputs[2:]), None, None, None, None
 
 
+@of_memory
 def _cross_entropy_input(
     x: Tensor, target: Tensor, dy: Tensor, left_out: int, reduction: str, count: float | None, threads: int
 ) -> Any:  # fmt: skip
     known, counted = _known(target, left_out, x.shape[1])
-    return _losses_gradient(x, known, dy, _divisor(reduction, count, counted), threads=threads)
+    is_whole, by = known is target, _divisor(reduction, count, counted)
+    gradient = itself(training.cross_entropy_gradient) if is_whole else _losses_gradient
+    return gradient(x, known, dy, by, is_whole, threads=threads)
 
 
 cross_entropy_input = define(Operator(
