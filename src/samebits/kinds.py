@@ -6,12 +6,24 @@ from typing import Any, Literal
 
 import numpy as np
 
+from samebits.errors import ExchangeError
 from samebits.layout import Storage
 from samebits.tensor import Tensor
 
-__all__ = ["ArrayKind", "kind_of", "narrow_storage", "note_written", "to_kind"]
+__all__ = [
+    "UNTRACED",
+    "ArrayKind",
+    "check_untraced",
+    "is_traced",
+    "kind_of",
+    "narrow_storage",
+    "note_written",
+    "to_kind",
+]
 
 ArrayKind = Literal["tensor", "numpy", "torch", "jax"]
+# What remedies a call on torch's tensors within what torch traces.
+UNTRACED = "call functions of samebits.torch there, which are operators of torch"
 
 
 def kind_of(x: object) -> ArrayKind:
@@ -47,6 +59,21 @@ def note_written(x: object) -> None:
     # While another thread imports torch, the module is there and the class is not.
     if isinstance(x, getattr(torch, "Tensor", ())) and not x.is_inference():  # type: ignore[attr-defined]
         torch.autograd.graph.increment_version(x)  # type: ignore[union-attr]
+
+
+def is_traced() -> bool:
+    """Whether torch records operators to run them again: it sees that memory is made, not what is computed in it."""
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if tracing is not None and tracing.get_proxy_mode() is not None:
+        return True
+    torch = sys.modules.get("torch.jit")
+    return torch is not None and bool(torch.is_tracing())
+
+
+def check_untraced(call: str) -> None:
+    """Raise ExchangeError where torch records what a call on its tensors computes."""
+    if is_traced():
+        raise ExchangeError(call, "call", "", "within what torch traces", "outside of it", UNTRACED)
 
 
 def to_kind(tensor: Tensor, kind: ArrayKind) -> Any:

@@ -31,14 +31,24 @@ MADE = {
 }
 
 
+TRACERS = {
+    "real": lambda f, x: make_fx(f, tracing_mode="real")(x),
+    "before dispatch": lambda f, x: make_fx(f, tracing_mode="real", pre_dispatch=True)(x),
+    "fake": lambda f, x: make_fx(f, tracing_mode="fake")(x),
+    "symbolic": lambda f, x: make_fx(f, tracing_mode="symbolic")(x),
+    "script": lambda f, x: torch.jit.trace(f, (x,)),
+}
+
+
 @pytest.mark.parametrize("calls_before", [0, 5])
-@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-def test_what_torch_traces_to_run_again_is_refused(calls_before, mode):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_torch_traces_to_run_again_is_refused(calls_before, tracer):
     fd, x = defined(lambda ops, x: ops.exp(x), DataType.Float), torch.from_numpy(normal(2, 3))
     for _ in range(calls_before):
         fd.execute([x])
     with pytest.raises(FusionError) as error:
-        make_fx(lambda x: fd.execute([x])[0], tracing_mode=mode)(x)
+        TRACERS[tracer](lambda x: fd.execute([x])[0], x)
     assert str(error.value) == (
         "execute: call is within what torch traces, must be outside of it; "
         "call functions of samebits.torch there, which are operators of torch"

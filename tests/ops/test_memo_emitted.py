@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import remembering
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import samebits as sb
 from samebits import hot
@@ -389,3 +390,29 @@ def test_where_there_can_be_no_emitted_code_python_goes_on(monkeypatch):
     for _ in range(120):
         assert sb.abs(x).tobytes() == np.abs(x).tobytes()
     assert memo.known is None
+
+
+TRACERS = {
+    "real": lambda f, x: make_fx(f, tracing_mode="real")(x),
+    "before dispatch": lambda f, x: make_fx(f, tracing_mode="real", pre_dispatch=True)(x),
+    "fake": lambda f, x: make_fx(f, tracing_mode="fake")(x),
+    "script": lambda f, x: torch.jit.trace(f, (x,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("calls_before", [0, 4])
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_what_torch_traces_to_run_again_is_refused(tracer, calls_before):
+    x, out = torch.from_numpy(normal(3, 3)), torch.empty(3, 3)
+    given = [lambda x: sb.matmul(x, x), lambda x: sb.exp(x), lambda x: sb.matmul(x, x, out=out)]
+    for name, call in zip(("matmul", "exp", "matmul"), given, strict=True):
+        for _ in range(calls_before):
+            call(x)
+        with pytest.raises(sb.ExchangeError) as error:
+            TRACERS[tracer](call, x)
+        assert str(error.value) == (
+            f"{name}: call is within what torch traces, must be outside of it; "
+            "call functions of samebits.torch there, which are operators of torch"
+        )
+        assert torch.equal(call(x), call(x.clone()))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import remembering
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import samebits as sb
 from samebits import dtypes
@@ -263,3 +264,18 @@ def test_memory_that_there_is_not_is_said_and_nothing_is_lost():
     with use_resource(Empty()), pytest.raises(MemoryError):
         session.run(given)
     assert bits(session.run(given)) == due(session.program, given)
+
+
+@pytest.mark.parametrize("runs_before", [0, 5])
+def test_runs_within_what_torch_traces_are_refused(runs_before):
+    session, x = cpu.prepare(program("y")), torch.from_numpy(normal(3, 4))
+    z = torch.from_numpy(normal(3, 2))
+    for _ in range(runs_before):
+        session.run({"x": x, "z": z})
+    with pytest.raises(ExchangeError) as error:
+        make_fx(lambda x: session.run({"x": x, "z": z})["y"], tracing_mode="real")(x)
+    assert str(error.value) == (
+        "run: call is within what torch traces, must be outside of it; "
+        "call functions of samebits.torch there, which are operators of torch"
+    )
+    assert torch.is_tensor(session.run({"x": x, "z": z})["y"])

@@ -20,7 +20,7 @@ from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
 from samebits.kernels import spread
-from samebits.kinds import ArrayKind, kind_of
+from samebits.kinds import UNTRACED, ArrayKind, is_traced, kind_of
 from samebits.layout import Layout
 from samebits.memory import CPU, address_of
 from samebits.memory.address import LEAST_ADDRESS
@@ -31,10 +31,12 @@ from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 from samebits.tensor import Tensor, in_new_memory
 
-__all__ = ["Direct", "check_traced", "key_of", "learn", "made_for", "modes", "number_key"]
+__all__ = ["Direct", "check_traced", "is_scripted", "key_of", "learn", "made_for", "modes", "number_key"]
 
-# How many modes torch asks before its own operators: none before there was a tensor of torch's.
+# How many modes torch asks before its own functions, some of which trace, and whether a script is traced: none and no
+# before there was a tensor of torch's.
 modes: Callable[[], int] = int
+is_scripted: Callable[[], bool] = bool
 
 
 def _numpy(x: Any) -> Hashable:
@@ -93,21 +95,20 @@ def number_key(value: bool | int | float) -> Hashable:
 
 
 def learn(given: Sequence[Any]) -> None:
-    """Let calls with torch's tensors have keys, and look at torch's modes, once there are such tensors."""
-    global modes
+    """Let calls with torch's tensors have keys, and ask whether torch traces, once there are such tensors."""
+    global modes, is_scripted
     for x in given:
-        if type(x).__name__ == "Tensor" and kind_of(x) == "torch":
+        if type(x).__name__ == "Tensor" and kind_of(x) == "torch" and type(x) not in _DESCRIBED:
             _DESCRIBED[type(x)] = _torch
-            modes = sys.modules["torch"]._C._len_torch_dispatch_stack
+            torch: Any = sys.modules["torch"]
+            modes, is_scripted = torch._C._len_torch_function_stack, torch._C._is_tracing
+            check_traced()
 
 
 def check_traced() -> None:
-    """Raise FusionError where torch records operators to run them again: it would see that memory is made, not what is
-    computed in it."""
-    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if tracing is not None and tracing.get_proxy_mode() is not None:
-        remedy = "call functions of samebits.torch there, which are operators of torch"
-        raise FusionError("execute", "call", "", "within what torch traces", "outside of it", remedy)
+    """Raise FusionError where torch records what a call computes."""
+    if is_traced():
+        raise FusionError("execute", "call", "", "within what torch traces", "outside of it", UNTRACED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

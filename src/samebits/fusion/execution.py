@@ -106,7 +106,7 @@ class FusionExecutorCache:
 
     def _executed(self, inputs: Sequence[Any], seed: int | None) -> list[Any]:
         arguments.check_listed(inputs)
-        if direct.modes():
+        if direct.modes() or direct.is_scripted():
             direct.check_traced()
         told, calls = b"", None if watchers else self._calls
         if calls is not None:
@@ -131,7 +131,6 @@ class FusionExecutorCache:
                 return self._results(inputs, made)
             return [inputs[place] if is_input else made[place] for is_input, place in self._returned]
         direct.learn(inputs)
-        direct.check_traced()
         given = self._given(inputs)
         self._check_written(given)
         made = self._run(given, self._key(inputs), seed)

@@ -70,6 +70,7 @@ def descriptions(m: Module, facts: ClassSlots) -> None:
     _tensor(m, facts)
     _packed(m, facts)
     _failed(m)
+    _traced(m)
     _torch(m)
     _text(m)
     _described(m)
@@ -205,11 +206,32 @@ def _failed(m: Module) -> None:
     f.ret(0)
 
 
+def _traced(m: Module) -> None:
+    """`traced() -> i32`: whether torch records operators to run them again, which Python refuses.
+
+    It may where a mode of functions is on, as within `make_fx`; only then it is asked for more than that.
+    """
+    f = m.function("traced", "i32")
+    for question in ("function_modes", "is_tracing"):
+        said = f.own(f.call("PyObject_Vectorcall", f.state(question), None, 0, None))
+        with f.when(said.now.is_null):
+            f.call("failed")
+            f.ret(1)
+        with f.when(f.call("PyObject_IsTrue", said.now) != 0):
+            found = f.own(f.call("PyObject_Vectorcall", f.state("is_traced"), None, 0, None))
+            with f.when(found.now.is_null):
+                f.call("failed")
+                f.ret(1)
+            f.ret(f.call("PyObject_IsTrue", found.now))
+    f.ret(0)
+
+
 def _torch(m: Module) -> None:
     """`torch(x, key, places) -> i64`: the words that tell of torch's tensor on the host, which torch itself describes.
 
-    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`; whether it needs one is
-    not asked where memory alone counts. A parameter is told as the tensor that it is.
+    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`. Whether it needs one, and
+    whether torch traces what computes with it, is not asked where memory alone counts. A parameter is told as the
+    tensor that it is.
     """
     f = m.function("torch", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
@@ -223,7 +245,7 @@ def _torch(m: Module) -> None:
     with f.when(f.load(places, IS_MEMORY, "i64") == 0):
         gradient.set(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
         give_up(gradient.now.is_null)
-        _refuse(f, gradient.now != f.state("false"))
+        _refuse(f, gradient.now != f.state("false"), f.call("traced") != 0)
     negated.set(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
     give_up(negated.now.is_null)
     _refuse(f, negated.now != f.state("false"))

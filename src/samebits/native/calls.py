@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits import errors
+from samebits import errors, kinds
 from samebits.codegen import isa as isas
 from samebits.dtypes import DType
 from samebits.layout import Layout
@@ -41,6 +41,7 @@ _SYMBOLS = ("state", "method_known")
 # By the class of packed matrices, the addresses that steps came by.
 _linked: dict[type, tuple[int, ...]] = {}
 # DLPackExchangeAPI: managed_tensor_allocator, managed_tensor_to_py_object_no_sync, dltensor_from_py_object_no_sync.
+_OF_TORCH = ("torch_type", "parameter_type", "increment_version", "function_modes", "is_tracing")
 _API = {"torch_allocate": 16, "torch_object": 32, "torch_borrow": 40}
 
 
@@ -60,9 +61,12 @@ def known(packed: type) -> Any:
     found = {name: objects.word(api[1] + at) if api else 0 for name, at in _API.items()}
     if all(found.values()):
         parameter = getattr(sys.modules.get("torch.nn.parameter"), "Parameter", torch)
-        increment = _increment_version(sys.modules["torch"])
-        function.__self__["torch"] = torch, api, increment
-        objects_of_it = {"torch_type": torch, "parameter_type": parameter, "increment_version": increment}
+        module: Any = sys.modules["torch"]
+        objects_of_it = {
+            "torch_type": torch, "parameter_type": parameter, "increment_version": _increment_version(module),
+            "function_modes": module._C._len_torch_function_stack, "is_tracing": module._C._is_tracing,
+        }  # fmt: skip
+        function.__self__["torch"] = api, objects_of_it
         for name, value in (found | {name: id(x) for name, x in objects_of_it.items()}).items():
             words[name].value = value
     return function
@@ -117,11 +121,11 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,
         "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
         "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
-        "requires_grad": "requires_grad", "is_neg": "is_neg", "exception": Exception,
+        "is_traced": kinds.is_traced, "requires_grad": "requires_grad", "is_neg": "is_neg", "exception": Exception,
         "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
-    if places.keys() != values.keys() | {"last_block", "torch_type", "parameter_type", "increment_version", *_API}:
+    if places.keys() != values.keys() | {"last_block", *_OF_TORCH, *_API}:
         raise ValueError(f"the state needs {sorted(places)}")
     words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in places.items()}
     for name, value in values.items():

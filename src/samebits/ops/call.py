@@ -28,7 +28,7 @@ from samebits.errors import (
     shown,
 )
 from samebits.kernels.plan import sized
-from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
+from samebits.kinds import ArrayKind, check_untraced, kind_of, note_written, to_kind
 from samebits.layout import Shape
 from samebits.memory import CPU
 from samebits.native.table import FIXED, RESULT, check_threads
@@ -49,6 +49,8 @@ class Call:
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
         self.kind: ArrayKind = kind_of(first)
+        if self.kind == "torch":
+            check_untraced(name)
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None

@@ -22,7 +22,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, int32, int64
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.gemm.contraction import Spec
-from samebits.kinds import ArrayKind, note_written
+from samebits.kinds import ArrayKind, is_traced, note_written
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, new_array
 from samebits.memory.pages import MAPPED
@@ -205,9 +205,9 @@ def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
 
 
 def _of_torch(x: object) -> Tensor | None:
-    """A tensor on the host that is exactly torch's, as ours."""
+    """A tensor on the host that is exactly torch's, as ours; none where torch traces, which the function refuses."""
     # While another thread imports torch, the module is there and the class is not.
-    if type(x) is getattr(sys.modules.get("torch"), "Tensor", None):
+    if type(x) is getattr(sys.modules.get("torch"), "Tensor", None) and not is_traced():
         with contextlib.suppress(Exception):  # the function itself says why it cannot be had
             tensor = Tensor.from_any(x)
             return tensor if tensor.buffer.device is CPU else None
