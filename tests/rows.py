@@ -18,6 +18,12 @@ def row_named(name: str) -> Isa:
     return next(row for row in isa.ROWS if row.name == name)
 
 
+def here(name: str) -> Any:
+    """The row called `name` as a parameter of a test, which is skipped where this machine cannot run it."""
+    row = row_named(name)
+    return pytest.param(row, marks=pytest.mark.skipif(not row.available, reason="this machine cannot run it"))
+
+
 # Three lanes and eight registers: a width, a tile or a tail that only works for powers of two fails on it.
 FAKE3 = Isa(
     "fake3",

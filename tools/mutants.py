@@ -223,7 +223,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--count", type=int, default=100, help="mistakes to draw (100)")
     parser.add_argument("--seed", help="any text; default: the commit's hash")
-    parser.add_argument("--only", action="append", metavar="PATH", help="draw from this file or folder (repeatable)")
+    parser.add_argument(
+        "--only", action="append", metavar="PATH", help="mistakes in this file or folder alone (repeatable)"
+    )
     parser.add_argument("--given", nargs="?", const=GIVEN, metavar="FILE", help=f"do not draw, take these ({GIVEN})")
     parser.add_argument("--name", action="append", help="of those given, only what has this in its name (repeatable)")
     parser.add_argument("--stages", default=",".join(STAGES), help=f"some of {','.join(STAGES)}")
@@ -243,15 +245,16 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _chosen(asked: argparse.Namespace, texts: Mapping[str, bytes], root: pathlib.Path) -> list[Mistake]:
     """The mistakes that the command asks for; a line says where they are from."""
     package = {x: text for x, text in texts.items() if x.startswith(f"{PACKAGE}/") and x.endswith(".py")}
-    if asked.given:
-        found = given((root / asked.given).read_text(), texts)
-        print(f"{len(found)} mistakes of {asked.given}")
-        return [x for x in found if not asked.name or any(part in x.name for part in asked.name)]
     for path in asked.only or ():
         if not any(_is_under(x, path) for x in package):
             raise Refused(f"--only {path}: no source is there; name a path such as {PACKAGE}/layout")
     if asked.only:
         package = {x: text for x, text in package.items() if any(_is_under(x, path) for path in asked.only)}
+    if asked.given:
+        found = given((root / asked.given).read_text(), texts)
+        print(f"{len(found)} mistakes of {asked.given}")
+        found = [x for x in found if not asked.only or x.path in package]
+        return [x for x in found if not asked.name or any(part in x.name for part in asked.name)]
     seed = asked.seed
     if seed is None:
         command = ["git", "rev-parse", "HEAD"]

@@ -287,3 +287,8 @@ def test_each_bad_input_has_one_clear_error(text: str) -> None:
     with pytest.raises(kind) as error:
         use()
     assert str(error.value) == text
+
+
+def test_an_argument_that_is_none_is_refused_in_the_name_of_the_class() -> None:
+    with pytest.raises(TypeError, match=r"^Tensor\.__init__\(\) got an unexpected keyword argument 'shape'$"):
+        Tensor(shape=(2, 3))  # type: ignore[call-arg]

@@ -140,3 +140,12 @@ def test_a_draw_is_listed(checkout, capsys):
     assert first == "2 mistakes drawn by seed 1"
     assert len(found) == 2
     assert all(line.startswith("src/samebits/room/half.py:") for line in found)
+
+
+def test_given_mistakes_of_one_place_alone(checkout, capsys):
+    assert mutants.main(["--given", "--list", "--only", "src/samebits/room/half.py"], checkout) == 0
+    assert capsys.readouterr().out.count("room/half.py") == 5
+    assert mutants.main(["--given", "--list", "--only", "src/samebits/__init__.py"], checkout) == 0
+    assert "half.py" not in capsys.readouterr().out
+    assert mutants.main(["--given", "--list", "--only", "nowhere"], checkout) == 2
+    assert "--only nowhere: no source is there" in capsys.readouterr().err

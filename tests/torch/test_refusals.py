@@ -149,6 +149,8 @@ ARGUMENTS: list[tuple[Any, type[SamebitsError], str]] = [
     (lambda: st.mean(X.int()), DTypeError, f"mean: input dtype is int32, must be {NAMES}; convert it first"),
     (lambda: st.layer_norm(X, 7), ShapeError,
      "layer_norm: normalized_shape is 7, must be a tuple of extents; pass input.shape[-1:]"),
+    (lambda: st.layer_norm(X, [7.0]), ShapeError,
+     "layer_norm: normalized_shape is [7.0], must be a tuple of extents; pass input.shape[-1:]"),
     (lambda: st.layer_norm(X, (7,), X[0].numpy()), DTypeError, f"layer_norm: weight type is ndarray, {TENSOR}"),
     (lambda: st.layer_norm(X, (7,), eps=None), OptionError,
      "layer_norm: eps is None, must be a number; pass a float"),

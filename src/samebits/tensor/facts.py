@@ -102,6 +102,10 @@ class TensorFacts:
         return self.buffer.address + (self.layout.offset_bytes if offset & 7 else offset >> 3)
 
 
+# What Python's own refusals of arguments name.
+TensorFacts.__init__.__qualname__ = "Tensor.__init__"
+
+
 def check_tensor(call: str, name: str, x: object) -> None:
     """Refuse what is no tensor."""
     if not isinstance(x, TensorFacts):

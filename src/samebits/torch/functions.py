@@ -100,7 +100,7 @@ def layer_norm(
     if not are_tensors(input, input if weight is None else weight, input if bias is None else bias) or input.is_nested:
         given = {"input": input, "weight": weight, "bias": bias}
         check_tensors("layer_norm", **{name: x for name, x in given.items() if name == "input" or x is not None})
-    if not isinstance(normalized_shape, tuple | list):
+    if not isinstance(normalized_shape, tuple | list) or any(isinstance(n, float) for n in normalized_shape):
         remedy = "pass input.shape[-1:]"
         raise ShapeError("layer_norm", "normalized_shape", "", shown(normalized_shape), "a tuple of extents", remedy)
     shape, eps = tuple(normalized_shape), number("layer_norm", "eps", eps)

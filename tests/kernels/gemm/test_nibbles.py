@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from launch import assert_bits
-from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS, row_named
+from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS, here, row_named
 
 import samebits as sb
 from samebits import dtypes
@@ -154,7 +154,7 @@ def test_without_k_every_sum_is_zero_and_what_is_added_stays(name: str, left: st
             assert_bits(sb.matmul(a, kept, out_dtype="float32", **more), np.zeros((m, n), F32), (m, more))
 
 
-@pytest.mark.parametrize("isa", [*AARCH64_ROWS, isas.named("avx2"), isas.best()], ids=lambda row: row.name)
+@pytest.mark.parametrize("isa", [*AARCH64_ROWS, here("avx2"), isas.best()], ids=lambda row: row.name)
 def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
     for m, k, n in ((1, 48, 70), (3, 32, 13), (18, 48, 13)):
         b, s, name = weights("float4_e2m1fn", k, n), scales(E4M3, k // 16, n), "float4_e2m1fn nibbles"
