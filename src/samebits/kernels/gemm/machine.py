@@ -120,9 +120,10 @@ class Machine:
             cache while a run is summed. None: no other.
         staged: The tile of float32 on rows whose vectors have 64 bytes, where panels are packed first, for one product
             alone, and columns fill them; None: that of the row.
-        rereads: Whether in microtiles of two vectors of columns, of 64 bytes each, the words of every second row of A
-            are read by the two fma that take them, and not once before: fewer instructions, more loads. It pays where
-            a processor begins four instructions a cycle, of which two are fma.
+        four_wide: Whether a processor begins four instructions a cycle, of which two are fma. In microtiles of two
+            vectors of columns, of 64 bytes each, the words of every second row of A are then read by the two fma that
+            take them, and not once before: fewer instructions, more loads; only calls whose sums come from afar ask
+            for them; and A is interleaved beside kept panels too.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -137,7 +138,7 @@ class Machine:
     blocks: Tile = BLOCKS
     equal_blocks: Tile | None = None
     staged: Tile | None = None
-    rereads: bool = False
+    four_wide: bool = False
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
 
@@ -244,7 +245,9 @@ EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 # x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52 and 59, 128 x 768 x 768 111 and 115, 256 x 768 x 768
 # 108 and 117, 256 x 3072 x 768 104 and 114.
 # Words of A read once, and every second row's twice: 1024 x 768 x 3072 of columns 114 and 119, 128 x 3072 x 768 100 and
-# 105, 64 x 768 x 768 of rows 92 and 98, 1024 cubed 117 and 118, float64 53 and 55; packed 1.00 to 1.015 times.
+# 105, 64 x 768 x 768 of rows 92 and 98, 1024 cubed 117 and 118, float64 53 and 55; packed 1.00 to 1.015 times. Lines
+# of sums asked for in every call, and where they come from afar alone, speed over the first, A interleaved: packed 512
+# x 768 x 768 1.05, 512 x 1024 x 1024 1.07, 32 x 768 x 768 1.08, of rows 768 x 128 x 768 1.05, 1024 cubed 1.03.
 # Sums of blocks, 1024 cubed, ms by 12x1, 6x2, and 7x2 where blocks are equal, then by blocks of A of 96 KB and KC 256
 # instead of 256 KB and 512: NVFP4 11.5, 10.0, 9.7, 9.4, MXFP4 11.5, 9.3, 9.3, 9.2, int8 by 32 10.8, 8.4, 8.4, 8.5, by
 # 64 8.3, 7.4, 7.4, 7.4, by 128 7.8, 7.0, 6.8, 6.7 (8x2: NVFP4 10.2, int8 by 64 7.2).
@@ -256,7 +259,7 @@ CASCADE_LAKE = replace(
     caches=Caches(down_all=384 << 10, kc_fused=128, fused_rows=256),
     sizes_of_wide=replace(SHIPPED, a_bytes=256 << 10, kc=512, kc_few_rows=1024),
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),
-    rereads=True,
+    four_wide=True,
 )
 # The same core and caches, without dot products of bytes; no such processor was measured.
 SKYLAKE_X = replace(CASCADE_LAKE, name="skylake-avx512")

@@ -36,6 +36,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, uint8, uint32
 from samebits.frozen import dataclass, replace
+from samebits.kernels.gemm.asked_sums import AskedSums
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.machine import WIDE_LANES
@@ -76,7 +77,7 @@ class Microtile:
     (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
     `interleaved`: whether A lies so; `pitch` does not matter then.
     `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
-    `rereads`: whether some rows' words of A are read by each fma that takes them (`machine.Machine.rereads`).
+    `four_wide`: whether instructions of a turn are saved (`machine.Machine.four_wide`).
     """
 
     engine: Engine
@@ -92,7 +93,7 @@ class Microtile:
     apart: bool = False
     interleaved: bool = False
     lies: bool = False
-    rereads: bool = False
+    four_wide: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
         """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
@@ -302,25 +303,23 @@ class _MicroText:
         return found
 
     def turns(self, kc: Index, kept: Sequence[tuple[Pointer, Index]]) -> _Sums:
-        """The sums of a chunk. Each turn asks for a line of the tiles in `kept`, which come from afar where a block of
-        K begins or ends: asked for all at once they keep A and B waiting (Emerald Rapids, 512 x 768 x 3072 of a weight
-        [N, K], 5.9 % of the time at the end of chunks and 2.1 % before they begin; 0.8 % of both a line a turn)."""
+        """The sums of a chunk. Turns ask for a line of each of the tiles in `kept`, some turns for one where
+        instructions are saved."""
         b, h, sums, read = self.b, self.d.h, self._zeros(range(self.d.h)), self.read
         of_turn = h if self.d.interleaved else 1  # words of A for each of a row
-        whole, line = kc // UNROLL * UNROLL, LINE_BYTES // self.d.engine.total.size_bytes
-        lines = -(-self.vectors * self.lanes // line)
-        for k in b.loop(0, whole, UNROLL, carry=sums):
-            turn = b.min(k // UNROLL, h * lines - 1)
-            row = turn // lines
-            for tile, step in kept:
-                b.prefetch(tile, row * step + (turn - row * lines) * line)
-            first = k * of_turn
-            if self.d.rereads and self.vectors == _FOLDED and h >= _FOLDED_ROWS:
-                near = b.anchor(b.offset(read.a, first))
-                self.read, first = replace(read, a=near, again=b.anchor(near)), 0
-            for u in range(UNROLL):
-                self._ask(k, u)
-                self._step(sums, range(h), k + u, first + u)
+        whole, asked = kc // UNROLL * UNROLL, AskedSums(h, self.vectors * self.lanes, UNROLL)
+        spans = asked.spans(b, whole, *kept) if kept and self.d.four_wide else [(0, whole, kept)]
+        for low, high, tiles in spans:
+            for k in b.loop(low, high, UNROLL, carry=sums):
+                for tile in tiles:
+                    asked.ask(b, tile, k // UNROLL)
+                first = k * of_turn
+                if self.d.four_wide and self.vectors == _FOLDED and h >= _FOLDED_ROWS:
+                    near = b.anchor(b.offset(read.a, first))
+                    self.read, first = replace(read, a=near, again=b.anchor(near)), 0
+                for u in range(UNROLL):
+                    self._ask(k, u)
+                    self._step(sums, range(h), k + u, first + u)
         self.read = read
         for k in b.loop(whole, kc, carry=sums):
             self._step(sums, range(h), k, whole * of_turn + (k - whole))

@@ -250,7 +250,7 @@ class _Planning:
             a=pack.kind(left), b=kind,
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is not ZERO or x.form == FUSED), runs=x.runs,
-            order=x.sums, interleaved=x.interleaved, lies=x.lies, rereads=x.rereads,
+            order=x.sums, interleaved=x.interleaved, lies=x.lies, four_wide=x.four_wide,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         rows = height * -(-x.kc // x.chunk) + (TILE_ROWS if x.engine.takes_tiles else 0)  # which are read whole

@@ -42,7 +42,7 @@ class Macrokernel:
     `interleaved`: whether micropanels of A are (`interleaved`), each `pitch` words a row.
     `lies`: whether the first micropanel of a block reads whole panels of B where they lie, and writes their words down
     for the others; only what is left at the end of a row is packed before.
-    `rereads`: as of microtiles.
+    `four_wide`: as of microtiles.
     """
 
     engine: Engine
@@ -61,7 +61,7 @@ class Macrokernel:
     order: SumOrder = CHAIN
     interleaved: bool = False
     lies: bool = False
-    rereads: bool = False
+    four_wide: bool = False
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -153,7 +153,7 @@ def _microtile(
     scaled = SCALE in d.shared
     tile = Microtile(
         engine, h, d.tile.nv, panels, 0 if d.interleaved else d.pitch, d.accumulates, weights, scaled, d.order, keeps,
-        d.apart, d.interleaved, keeps and d.lies, d.rereads,
+        d.apart, d.interleaved, keeps and d.lies, d.four_wide,
     )  # fmt: skip
     if engine.takes_tiles:
         from samebits.kernels.gemm import tile_microkernel  # which few machines run
