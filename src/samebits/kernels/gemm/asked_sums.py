@@ -27,9 +27,7 @@ class AskedSums:
     columns: int
     unroll: int
 
-    def spans(
-        self, b: Builder, whole: Index, t: _Tile, c: _Tile
-    ) -> Sequence[tuple[Index, Index, Sequence[_Tile]]]:  # fmt: skip
+    def spans(self, b: Builder, whole: Index, t: _Tile, c: _Tile) -> Sequence[tuple[Index, Index, Sequence[_Tile]]]:
         """Words low .. high-1 of `whole` ones, and the tiles whose lines their turns ask for: first those that reach
         all lines of the one that comes from afar, if there is one, then the others, which ask for nothing. Sums between
         chunks stay in the first cache, and their rows follow each other."""
@@ -49,4 +47,5 @@ class AskedSums:
 
     def _lines(self, x: Pointer) -> int:
         """Lines of a row."""
-        return -(-self.columns * x.dtype.size_bytes // LINE_BYTES)
+        lines: int = -(-self.columns * x.dtype.size_bytes // LINE_BYTES)
+        return lines
