@@ -83,6 +83,7 @@ def test_several_columns_of_indices(isa: Isa) -> None:
 
 
 def test_new_extents_need_no_new_kernels() -> None:
+    """But for rows of one element."""
     isa = rows.PLANNED
     sizes = itertools.product((1, 2), (0, 1, 1000), (0, 1, 15, 16, 17, 100000), (1, 5))
     known = {
@@ -93,4 +94,5 @@ def test_new_extents_need_no_new_kernels() -> None:
         ).steps
         if step.tasks
     }
-    assert len(known) == 1
+    assert {spec.description.single for spec in known} == {False, True}
+    assert len(known) == 2

@@ -15,13 +15,17 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step
+from samebits.kernels.walk import numbered
 from samebits.tape import cached
 
 __all__ = ["GatherText", "RowGather", "copy_row", "place", "plan"]
 
 # Bytes of one task: microseconds of work, so that threads can share it.
 _TASK_BYTES = 1 << 15
+# How many lines of the next row are asked for while a row is moved, that of a large table being nowhere near; what an
+# index out of range would name is asked for too, which reads nothing.
+_AHEAD_LINES = 4
 _BITS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.int32, 64: dtypes.int64}
 
 
@@ -49,13 +53,15 @@ class RowGather:
 
 @dataclass(frozen=True, slots=True)
 class GatherText:
-    """What specialises the kernel: the bits of an element and the columns of ids.
+    """What specialises the kernel: the bits of an element, the columns of ids, and whether rows have one element.
 
-    The columns are part of the operation, and as an argument they cost 0.8 ns of the 2.1 that a short row takes.
+    The columns are part of the operation, and as an argument they cost 0.8 ns of the 2.1 that a short row takes. What
+    says how many elements a row has takes longer than to move one.
     """
 
     element: DType
     depth: int
+    single: bool = False
 
 
 @cached(1024)
@@ -69,8 +75,8 @@ def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     axes = [word for j in range(len(g.extents)) for word in (f"extent{j}", f"stride{j}")]
     spec = KernelSpec(
         text,
-        GatherText(element, len(g.extents)),
-        ("data", "ids", "status", "out", "rows", "each", "count", "inner", "outer_stride", *axes),
+        GatherText(element, len(g.extents), inner == 1),
+        ("data", "ids", "status", "out", "rows", "each", "stretch", "inner", "outer_stride", *axes),
         isa,
     )
     sizes = [size for pair in zip(g.extents, g.strides, strict=True) for size in pair]
@@ -86,18 +92,28 @@ def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
 
 
 def text(b: Builder, d: GatherText) -> None:
-    """A task is some rows of out."""
+    """A task is some rows of out; those of one repetition are a stretch."""
     data, ids = b.pointer("data", d.element), b.pointer("ids", dtypes.int64)
     status, out = b.pointer("status", dtypes.int64), b.pointer("out", d.element)
-    rows, each, count = b.index("rows"), b.index("each"), b.index("count")
+    rows, each, count = b.index("rows"), b.index("each"), b.index("stretch")
     inner, outer_stride = b.index("inner"), b.index("outer_stride")
     for task in b.tasks():
-        for row in b.loop(task * each, b.min(task * each + each, rows)):
-            source: Index = row // count * outer_stride
-            for j in range(d.depth):
-                found = place(b, ids, row % count * d.depth + j, b.index(f"extent{j}"), status)
-                source = source + found * b.index(f"stride{j}")
-            copy_row(b, b.offset(data, source), b.offset(out, row * inner), inner)
+        first, last = task * each, b.min(task * each + each, rows)
+        for number, begin, end in numbered(b, True, first, last):
+            behind = b.offset(out, number * count * inner)
+            for i in b.loop(begin, end):
+                source: Index = number * outer_stride
+                for j in range(d.depth):
+                    found = place(b, ids, i * d.depth + j, b.index(f"extent{j}"), status)
+                    source = source + found * b.index(f"stride{j}")
+                if d.depth == 1 and not d.single:
+                    ahead = number * outer_stride + b.load_index(ids, b.min(i + 1, end - 1)) * b.index("stride0")
+                    for line in range(_AHEAD_LINES):
+                        b.prefetch(data, ahead + line * LINE_BYTES // d.element.size_bytes)
+                if d.single:
+                    b.store(behind, i, b.load(data, source, 1))
+                else:
+                    copy_row(b, b.offset(data, source), b.offset(behind, i * inner), inner)
 
 
 def place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer, mark: Index = 1) -> Index:
