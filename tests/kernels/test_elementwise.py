@@ -176,6 +176,22 @@ def test_any_strides(row: Isa) -> None:
 
 
 @EVERY_ROW
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int16])
+def test_every_second_element_beside_guard_pages(row: Isa, dtype: DType) -> None:
+    """Of rows, too, and beside what is dense or comes in threes; what lies between is never the result's."""
+    kind: Any = dtype.numpy
+    one, two = single("copy", (dtype,)), single("maximum", (dtype, dtype))
+    for n in (*range(1, 36), 64, 127, 128, 129, 200):
+        codes = np.random.default_rng(n).integers(-100, 100, (3, 2 * n - 1)).astype(kind)
+        for at_start in (False, True):
+            x, rest = guard.array(codes[0], at_start=at_start), guard.array(codes[1, :n], at_start=at_start)
+            check(one, row, [x[::2]], [guard.empty(n, kind, at_start=at_start)], (n, at_start))
+            check(two, row, [x[::2], rest], [guard.empty(n, kind, at_start=at_start)], (n, at_start))
+        rows_of_it = guard.array(codes)
+        check(two, row, [rows_of_it[:, ::2], codes[::-1, ::2]], [guard.empty((3, n), kind)], n)
+
+
+@EVERY_ROW
 def test_strided_stores_leave_gaps_alone(row: Isa) -> None:
     copy = single("copy", (dtypes.int8,))
     whole = np.full((5, 2, 41), 77, np.int8)

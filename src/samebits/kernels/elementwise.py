@@ -21,11 +21,11 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Index, KernelSpec, Vector
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels import convert, functions, turned, values
 from samebits.kernels.expression import LEAVES, REDUCTIONS, TABLE, Expression, with_arguments
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step
-from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
+from samebits.kernels.walk import SECOND, Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
 from samebits.tape import cached
 
 Array = values.Array
@@ -48,6 +48,8 @@ _STEP_BYTES = 16
 # Operations on an element above which a comparison a step is lost among them: 20 of float32 take as long with it on
 # Cascade Lake, as do conversions to float8, and their kernels compile in two thirds of the time.
 _MANY = 16
+# Bytes of elements from which on every second one is picked of whole vectors, in one instruction or two.
+_PICKED_BYTES = 4
 # Rows and columns of a tile at most: what registers hold of float32.
 _LARGEST_SIDE = 16
 
@@ -84,7 +86,7 @@ def plan(
     """
     _check(expression, inputs, outputs)
     shape = outputs[0][0]
-    way = _walk(shape, [*inputs, *outputs], len(outputs))
+    way = _walk(shape, [*inputs, *outputs], expression.inputs, len(outputs))
     operands = tuple(Operand(k) for k in range(len(inputs) + len(outputs)))
     names = tuple(f"input {k}" for k in range(len(inputs))) + tuple(f"output {k}" for k in range(len(outputs)))
     step = _turned(expression, way, operands, isa) or _straight(expression, way, operands, isa)
@@ -165,13 +167,19 @@ def _check(expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple
         )
 
 
-def _walk(shape: tuple[int, ...], layouts: Sequence[AxisSteps], outputs: int) -> Walk:
-    """The axes in the order of the first output's strides, so that stores are as dense as they can be."""
+def _walk(shape: tuple[int, ...], layouts: Sequence[AxisSteps], types: Sequence[DType], outputs: int) -> Walk:
+    """The axes in the order of the first output's strides, so that stores are as dense as they can be.
+
+    Args:    types: the dtypes of the inputs, whose layouts come first.   outputs: how many layouts follow.
+    """
     strides = [broadcast("elementwise.plan", layout, shape) for layout in layouts]
     axes = [Axis(extent, tuple(s[a] for s in strides)) for a, extent in enumerate(shape)]
     leading = strides[len(layouts) - outputs]
     order = sorted(range(len(shape)), key=lambda a: -abs(leading[a]))
-    return walk([axes[a] for a in order]) if axes else walk([Axis(1, (0,) * len(layouts))])
+    way = walk([axes[a] for a in order]) if axes else walk([Axis(1, (0,) * len(layouts))])
+    large = [k for k, dtype in enumerate(types) if convert.stored(dtype).size_bytes >= _PICKED_BYTES]
+    second = [(k, SECOND) for k in large if way.inner.strides[k] == 2]
+    return replace(way, special=tuple(second)) if second else way
 
 
 def text(b: Builder, d: Elementwise) -> None:

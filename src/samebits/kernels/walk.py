@@ -26,6 +26,8 @@ AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 """An operand's shape and its strides in elements."""
 
 
+# The class of an operand that is every second element along the row: of two loads half the lanes are picked.
+SECOND = "every second"
 # The class of an operand whose elements of four bits lie two a byte along the row, which begins with a byte.
 NIBBLES = "nibbles"
 # Elements of a word of 32 bits of them.
@@ -247,11 +249,23 @@ class Cursor:
             return self.b.concat(parts)
         if self.classes[k] == "same":
             return self.b.splat(self.load_one(k), width)
+        if self.classes[k] == SECOND:
+            return self._load_second(k, i, width, count)
         if self.classes[k] == NIBBLES:
             return self._load_nibbles(k, i, width, count)
         if block_of(self.classes[k]):
             return self.load_blocks(k, i, width, count)
         return self.b.load(self.places[k], i, width, count)
+
+    def _load_second(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
+        """Operand k, every second element: the second load begins with the last element of the first, so that it ends
+        with the last that is asked for."""
+        b, place = self.b, self.places[k]
+        first = b.load(place, i * 2, width, None if count is None else count * 2 - 1)
+        if width == 1:
+            return first
+        rest = b.load(place, i * 2 + (width - 1), width, None if count is None else count * 2 - width)
+        return b.pick([first, rest], [2 * lane + (2 * lane >= width) for lane in range(width)])
 
     def _load_nibbles(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
         """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even."""
