@@ -19,6 +19,7 @@ from samebits.kernels import composites
 from samebits.kernels.random import Random
 from samebits.operations import picks, registry
 from samebits.operations.conversion import Converted
+from samebits.operations.convolution import Convolution
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
@@ -99,6 +100,10 @@ SIZES: dict[str, tuple[Any, Array]] = {
 COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
     "contract": (MatrixProduct(), [np.ones((2, 3, 40), np.float32), np.ones((40, 5), np.float32)]),
+    "convolve": (
+        Convolution((1, 2), (1, 1), (1, 0), (4, 3)),
+        [drawn("float32", 2, 3, 4, 6), drawn("float32", 5, 3, 3, 2)],
+    ),
     "order": (picks.SortedPlaces(1, True, 7), [drawn("float32", 3, 40)]),
     "scan": (Along("sum", 1), [drawn("float32", 3, 40)]),
     "stochastic_cast": (

@@ -20,6 +20,7 @@ from samebits.kernels import composites
 from samebits.kernels.expression import Chain
 from samebits.kernels.random import Random
 from samebits.operations import dim, registry
+from samebits.operations.convolution import Convolution
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range, ScatterND
 from samebits.operations.operation import Array
 from samebits.operations.picks import PickAlong, SortedPlaces
@@ -145,9 +146,21 @@ def drawn() -> Program:
     return b.build({"noisy": b.apply("add", x, noise), "long": long})
 
 
+def convolved() -> Program:
+    """Images of open batches: chains of elements, then products of columns and of the image itself."""
+    b = ProgramBuilder("convolved")
+    x = b.input("x", dtypes.float32, (N, 4, 5, 6))
+    (deep,) = b.add("convolve", (x, b.constant(table(4, 1, 3, 3))), Convolution((1, 1), (1, 1), (1, 1), (5, 6), 4))
+    weights, one = b.constant(table(5, 4, 2, 3)), b.constant(table(2, 5, 1, 1))
+    (wide,) = b.add("convolve", (b.apply("neg", deep), weights), Convolution((2, 1), (1, 1), (0, 1), (2, 6)))
+    (last,) = b.add("convolve", (wide, one), Convolution((1, 1), (1, 1), (0, 0), (2, 6)))
+    return b.build({"deep": deep, "last": last})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
     "converted": converted,
+    "convolved": convolved,
     "drawn": drawn,
     "filled": filled,
     "ordered": ordered,

@@ -15,6 +15,7 @@ import numpy as np
 
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
+from samebits.operations.convolution import Convolution
 from samebits.operations.operation import Array
 
 __all__ = ["ROWS"]
@@ -108,15 +109,15 @@ def _slid(call: NodeCall, extent: int, reach: int, stride: int, pads: tuple[int,
 
 def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]:
     """For each place of the kernel, what all windows have there."""
-    b, x = call.b, _padded(call, x, window, padding)
+    b, x = call.b, _padded(call, x, window, padding, range(len(window.shape)))
     outer = b.facts[x].shape[:2]
     steps = (1, 1, *window.strides)
     return [b.slice(x, (0, 0, *place), (*outer, *window.out), steps) for place in window.places()]
 
 
-def _padded(call: NodeCall, x: str, window: Window, padding: Array) -> str:
-    """x with all that windows look at."""
-    for axis in range(len(window.shape)):
+def _padded(call: NodeCall, x: str, window: Window, padding: Array, axes: Sequence[int]) -> str:
+    """x with all that windows look at along some spatial axes."""
+    for axis in axes:
         reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
         last = (window.out[axis] - 1) * window.strides[axis] + reach
         behind = max(last - window.before[axis] - window.shape[axis], 0)
@@ -128,8 +129,9 @@ def _max_pool(call: NodeCall) -> Sequence[str]:
     """The largest of each window, which is the largest along one axis after the other: no order changes it."""
     dtype, window = call.fact(0).dtype, _window(call)
     lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
-    x = _padded(call, call[0], window, lowest)
+    x = call[0]
     for axis in range(len(window.shape)):
+        x = _padded(call, x, window, lowest, (axis,))
         x = _largest_along(call, x, axis + 2, window.kernel[axis], window.dilations[axis],
                            (window.strides[axis], window.out[axis]))  # fmt: skip
     return (call.b.apply("copy", x) if math.prod(window.kernel) == 1 else x,)
@@ -185,13 +187,8 @@ def _convolution(call: NodeCall) -> Sequence[str]:
     if call.attributes["kernel_shape"] not in (None, tuple(kernel)):
         raise Unsupported(f"attribute 'kernel_shape' is not that of the weights, {kernel}")
     window = _window(call, kernel)
-    count, area = math.prod(kernel), math.prod(window.out)
-    values = _slices(call, call[0], window, np.zeros(1, x.dtype.numpy))
-    flat = [b.reshape(value, (x.shape[0], channels, 1, area)) for value in values]
-    whole = b.concat(flat, 2)
-    right = b.reshape(whole, (x.shape[0], groups, depth * count, area))
-    left = b.reshape(call[1], (groups, filters // groups, depth * count))
-    made = b.reshape(b.contract(left, right), (x.shape[0], filters, *window.out))
+    attributes = Convolution(window.strides, window.dilations, window.before, window.out, groups)
+    (made,) = b.add("convolve", (call[0], call[1]), attributes)
     if call.optional(2) is not None:
         made = b.apply("add", made, b.reshape(call[2], (filters, *[1] * len(kernel))))
     return (made,)

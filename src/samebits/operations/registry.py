@@ -19,6 +19,7 @@ _HOMES = {
     "quantization": ("quantize",),
     "rows": ("rows",),
     "matmul": ("contract",),
+    "convolution": ("convolve",),
     "views": ("reshape", "transpose", "slice", "expand"),
     "moves": ("dims", "range", "concat", "gather", "gather_nd", "scatter_nd"),
     "scans": ("scan",),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from samebits.frozen import replace
 from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.operations.convolution import Convolution
 from samebits.operations.matmul import MatrixProduct
 from samebits.program.graph import Node, Program
 
@@ -22,6 +23,8 @@ def by_spec(program: Program, spec: Spec) -> Program:
 
 
 def _summed(node: Node, spec: Spec) -> Node:
+    if isinstance(node.attributes, Convolution):
+        return replace(node, attributes=replace(node.attributes, spec=spec))
     if not isinstance(node.attributes, MatrixProduct):
         return node
     options = replace(node.attributes.options, spec=spec)

@@ -1,0 +1,302 @@
+"""The operation `convolve`: weights times what each window of an image has (numerics.md section 2).
+
+A product whose right operand has a column for each window and a row for each channel of the group and place of the
+kernel, in that order. Columns are written out for some rows of windows at a time, which stay in a near cache until they
+are multiplied. Groups of few filters and short sums are `convolution_chains`'. What windows look at is `windows`'.
+Start at `Convolution`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.errors import ShapeError
+from samebits.frozen import dataclass, replace
+from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.order import CHAIN
+from samebits.kernels.gemm.packed import PackedFacts
+from samebits.kernels.gemm.reference import product
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
+from samebits.operations import convolution_chains, matmul
+from samebits.operations.axes import Axes
+from samebits.operations.fact import Fact, dense
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.operation import Array, KeptConstant, Known, Operation, PlanTarget, Shape, View, shared_by
+from samebits.operations.product import Options
+from samebits.operations.strided import dense_strides, of_strides
+from samebits.operations.windows import (
+    OUT,
+    WORKSPACE,
+    Image,
+    Slide,
+    W,
+    X,
+    copied_image,
+    copy,
+    image_copy,
+    own_image,
+    zeros,
+)
+
+__all__ = ["ROWS", "Convolution"]
+
+# Bytes of columns, and of an image's channels, that are used before they leave the second cache; and columns of a
+# product at least, below which packing the weights again takes too much of it.
+_NEAR, _COLUMNS = 1 << 19, 256
+# Windows of an image up to which the weights are the larger operand by far.
+_WINDOWS = 256
+# Elements of a sum, and filters of a group, up to which each element is a chain of its own.
+_SHORT, _FEW = 25, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """How windows slide along the spatial axes of an image, those behind its batch and channels.
+
+    Attributes:
+        strides: Steps between windows.
+        dilations: Steps between places of the kernel.
+        before: How far before the image the first window begins.
+        out: How many windows there are; what they look at behind the image reads as +0, as before it.
+        groups: Channels and filters are so many groups, which are products of their own.
+        spec: The order of the sums.
+        packed: The weights as the right operand [K, filters] of a product, where they are in panels already.
+        weights: Their shape then.
+    """
+
+    strides: Shape
+    dilations: Shape
+    before: Shape
+    out: Shape
+    groups: int = 1
+    spec: Spec = SB1
+    packed: PackedFacts | None = None
+    weights: Shape = ()
+
+    def __str__(self) -> str:
+        words = [f"{self.groups} groups"] if self.groups > 1 else []
+        words += [f"strides {list(self.strides)}"] if set(self.strides) != {1} else []
+        words += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
+        words += [f"from {[-step for step in self.before]}"] if any(self.before) else []
+        return ", ".join([*words, f"windows {list(self.out)}"])
+
+    @property
+    def product(self) -> MatrixProduct:
+        """The product of weights and columns."""
+        return MatrixProduct(options=Options(spec=self.spec), packed=self.packed)
+
+    def is_chained(self, w: Shape) -> bool:
+        """Whether each element is a chain of its own, for weights of that shape."""
+        is_short = math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
+        return is_short and self.spec.order == CHAIN.name and self.spec.segments == 1
+
+    def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
+        """Each spatial axis."""
+        facts = zip(image, kernel, self.strides, self.dilations, self.before, self.out, strict=True)
+        return tuple([Slide(*each) for each in facts])
+
+
+def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    x, w = facts
+    groups, rank = attributes.groups, len(attributes.out)
+    if x.rank != rank + 2 or w.rank != x.rank:
+        expected = f"of {rank + 2} axes: batch or filters, channels, and those that windows slide along"
+        raise ShapeError("convolve", "operands", "rank", f"{x.rank} and {w.rank}", expected, "reshape them")
+    channels, *fixed = [size for size in (*x.shape[1:], *w.shape) if isinstance(size, int)]
+    filters, depth, *kernel = fixed[rank:]
+    if len(fixed) != rank + w.rank or channels != depth * groups or filters % groups:
+        actual, expected = f"{x} and {w}", f"channels and filters in {groups} groups"
+        raise ShapeError("convolve", "operands", "", actual, expected, "check the weights")
+    k, area = depth * math.prod(kernel), math.prod(attributes.out)
+    operands = dense(w.dtype, (groups, filters // groups, k)), dense(x.dtype, (x.shape[0], groups, k, area))
+    (made,) = matmul.ROWS[0].infer(attributes.product, operands)
+    return (dense(made.dtype, (x.shape[0], filters, *attributes.out)),)
+
+
+def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, w = arrays
+    batch, _, *image = x.shape
+    filters, depth, *kernel = w.shape
+    slides, groups = attributes.slides(tuple(image), tuple(kernel)), attributes.groups
+    padding = [(s.before, max(s.total - s.before - s.extent, 0)) for s in slides]
+    padded = np.pad(x, [(0, 0), (0, 0), *padding])
+    reach = [(s.kernel - 1) * s.dilation + 1 for s in slides]
+    spatial = range(2, x.ndim)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(spatial))
+    slid = [slice(0, (s.out - 1) * s.stride + 1, s.stride) for s in slides]
+    windows = windows[(slice(None), slice(None), *slid, *[slice(None, None, s.dilation) for s in slides])]
+    last = range(x.ndim, windows.ndim)
+    k, area = depth * math.prod(kernel), math.prod(attributes.out)
+    columns = windows.transpose(0, 1, *last, *spatial).reshape(batch, groups, k, area)
+    left = w.reshape(groups, filters // groups, k)
+    (fact,) = _infer(attributes, [dense(dtypes.of(array.dtype), array.shape) for array in arrays])
+    made = product(left, columns, fact.dtype, spec=attributes.spec)
+    return (made.reshape(batch, filters, *attributes.out),)
+
+
+def _axes(attributes: Convolution, facts: Sequence[Fact]) -> Axes:
+    """Images of a batch and filters are independent."""
+    others = (None,) * (facts[0].rank - 1)
+    return Axes(((0, *others), (1, *others)))
+
+
+def _takes(attributes: Convolution, views: Sequence[View]) -> list[Shape | None]:
+    """Weights whose elements lie side by side; and so an image that is its own columns."""
+    (_, image, steps), (_, w, w_steps) = views[:2]
+    slides = attributes.slides(image[2:], (attributes.weights or w)[2:])
+    needs = _is_pointwise(slides) and not of_strides(image[1:], steps[1:]).is_dense
+    return [image if needs else None, None if of_strides(w, w_steps).is_dense else w]
+
+
+def _is_pointwise(slides: Sequence[Slide]) -> bool:
+    """Whether each window is one element of the image, and each element one of a window."""
+    return all(s.kernel == s.stride == 1 and not s.before and s.out == s.extent for s in slides)
+
+
+def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """Chains of elements or products, of some channels or windows of an image at a time."""
+    w = attributes.weights or views[1][1]
+    slides = attributes.slides(views[0][1][2:], w[2:])
+    if attributes.is_chained(w):
+        steps, threads, room = convolution_chains.plan(slides, attributes.groups, views, target, _NEAR)
+        return _whole(attributes, views, target, steps, threads, room, 0, "chains of elements")
+    return _by_columns(attributes, slides, views, target)
+
+
+def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """Products of the weights and the columns of some rows of windows of an image."""
+    (dtype, x, steps), _, (made, out, goes) = views
+    w = attributes.weights or views[1][1]
+    groups, k, inner = attributes.groups, math.prod(w[1:]), math.prod(out[3:])
+    threads, area, size = shared_by(views, target), math.prod(out[2:]), dtype.element_bytes
+    if _is_pointwise(slides):
+        shape = x[0], groups, k, area
+        columns: View = dtype, shape, (steps[0], k * steps[1], steps[1], 1)
+        plan = _product(attributes, columns, w, (made, (goes[0], goes[1], 1)), target)
+        parts = _on(attributes, plan, Operand(X), Operand(OUT), Operand(WORKSPACE))
+        return _whole(attributes, views, target, parts, plan.threads, plan.workspace_bytes, plan.scratch_bytes, "1 x 1")
+    own = own_image(slides, steps)
+    lies = own or copied_image(slides)
+    at = 0 if own else in_lines(x[1] * lies.channel * size)
+    row_bytes = groups * k * inner * size
+    rows = min(out[2], max(1, _NEAR // row_bytes, -(-_COLUMNS // inner)))
+    behind, room, scratch = at + in_lines(rows * row_bytes), 0, 0
+    parts = [] if own else zeros(dtype, x[1] * lies.channel, target.isa, threads)
+    for image in range(x[0]):
+        if own is None:
+            parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
+        begin = replace(lies, offset=image * steps[0]) if own else lies
+        for first in range(0, out[2], rows):
+            some = min(rows, out[2] - first)
+            parts += _columns(slides, w, begin, (dtype, x[1]), at, first, some, target.isa, threads)
+            columns = dtype, (groups, k, some * inner), (k * some * inner, some * inner, 1)
+            plan = _product(attributes, columns, w, (made, (goes[1], 1)), target)
+            room, scratch = max(room, plan.workspace_bytes), max(scratch, plan.scratch_bytes)
+            threads = max(threads, plan.threads)
+            into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
+            parts += _on(attributes, plan, Operand(WORKSPACE, at), into, Operand(WORKSPACE, behind))
+    how = f"columns of {rows} rows of windows at a time"
+    return _whole(attributes, views, target, parts, threads, behind + room, scratch, how)
+
+
+def _product(attributes: Convolution, columns: View, w: Shape, out: tuple[DType, Shape], target: PlanTarget) -> Plan:
+    """Weights times columns [..., groups, K, N]; turned, where the weights are in panels: these are right operands.
+
+    Args:    w: the shape of the weights.   out: the format of results, and their steps between images (if there are
+                 several), filters and windows.
+    """
+    dtype, (*images, groups, k, n), (*between, group, row, column) = columns
+    made, (*batch, filter, window) = out
+    filters = w[0] // groups
+    left: View = dtype, (groups, filters, k), (filters * k, k, 1)
+    result: View = made, (*images, groups, filters, n), (*batch, filters * filter, filter, window)
+    operands = left, columns, result
+    if attributes.packed is not None:
+        turned: View = dtype, (*images, groups, n, k), (*between, group, column, row)
+        result = made, (*images, groups, n, filters), (*batch, filters * filter, window, filter)
+        operands = turned, (dtype, (k, filters), (1, k)), result
+    plan = matmul.ROWS[0].plan
+    assert plan is not None
+    return plan(attributes.product, operands, target)
+
+
+def _on(attributes: Convolution, plan: Plan, columns: Operand, out: Operand, workspace: Operand) -> list[Step]:
+    """The steps of a product on where its operands are."""
+    both = (columns, Operand(W)) if attributes.packed else (Operand(W), columns)
+    return [step.on(*both, out, workspace) for step in plan.steps]
+
+
+def _columns(
+    slides: Sequence[Slide], w: Shape, lies: Image, of: tuple[DType, int], to: int, first: int, rows: int,
+    isa: Isa, threads: int,
+) -> list[Step]:  # fmt: skip
+    """Write out what some rows of windows look at: a row for each channel and place, a column for each window.
+
+    Args:    w: the shape of the weights.   of: the format, and how many channels.   to: the byte of the workspace.
+    """
+    dtype, channels = of
+    kernel = w[2:]
+    windows = (rows, *[s.out for s in slides[1:]])
+    area, count = math.prod(windows), math.prod(kernel)
+    rests = dense_strides(kernel)
+    steps: list[Step] = []
+    for phases in itertools.product(*[range(min(s.phases, s.kernel)) for s in slides]):
+        ways = [slide.places(phase) for slide, phase in zip(slides, phases, strict=True)]
+        shape = channels, *[places for places, _, _ in ways], *windows
+        between = [apart * step for (_, apart, _), step in zip(ways, lies.steps, strict=True)]
+        along = [apart * step for (_, _, apart), step in zip(ways, lies.steps, strict=True)]
+        goes = [s.phases * rest * area for s, rest in zip(slides, rests, strict=True)]
+        source = shape, (lies.channel, *between, *along)
+        target = shape, (count * area, *goes, *dense_strides(windows))
+        begin = lies.offset + lies.at(slides, phases) + first * along[0]
+        at = sum(phase * rest for phase, rest in zip(phases, rests, strict=True)) * area
+        steps += copy(dtype, source, target, (lies.operand, begin), (to, at), isa, threads)
+    return steps
+
+
+def _whole(
+    attributes: Convolution, views: tuple[View, ...], target: PlanTarget, steps: Sequence[Step], threads: int,
+    workspace_bytes: int, scratch_bytes: int, how: str,
+) -> Plan:  # fmt: skip
+    return Plan(
+        what=f"convolve {views[0][1]} by {attributes.weights or views[1][1]}, {attributes}",
+        isa=target.isa,
+        threads=threads,
+        steps=tuple(steps),
+        operands=("x", "w", "out"),
+        scratch_bytes=scratch_bytes,
+        workspace_bytes=workspace_bytes,
+        facts=(("by", how), ("order", str(attributes.spec))),
+    )
+
+
+def _keep(
+    attributes: Convolution, kinds: Sequence[DType], known: Mapping[int, Known], target: PlanTarget
+) -> KeptConstant | None:
+    """Constant weights of few windows are packed once, as the right operand of the turned product: packed anew for
+    each image they would take as long as it does."""
+    w, keep = known.get(1), matmul.ROWS[0].keep
+    assert keep is not None
+    if w is None or 0 in w.shape or attributes.groups > 1 or math.prod(attributes.out) > _WINDOWS:
+        return None
+    if attributes.is_chained(w.shape):
+        return None
+    filters, k = w.shape[0], math.prod(w.shape[1:])
+    matrix = Known((k, filters), lambda: w.values().reshape(filters, k).T)
+    found = keep(attributes.product, kinds, {1: matrix}, target)
+    if found is None:
+        return None
+    packed = replace(attributes, packed=found.attributes.packed, weights=w.shape)
+    return replace(found, attributes=packed, key=("convolve", found.key))
+
+
+ROWS: tuple[Operation, ...] = (
+    Operation("convolve", _infer, _reference, _axes, plan=_plan, takes=_takes, keep=_keep, any_order=False),
+)

@@ -1,0 +1,154 @@
+"""How windows slide along an image, where the image lies that they look at, and how it is copied there.
+
+An image is copied where a window reaches beyond it, which reads as +0, or where neighbouring windows do not lie side by
+side: by its phases, every s-th row and column of it, among which windows s apart are neighbours. Start at `Slide`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.frozen import dataclass
+from samebits.kernels import elementwise
+from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.plan import Operand, Step
+from samebits.kernels.walk import AxisSteps
+from samebits.operations.elementwise import single
+from samebits.operations.operation import Shape, View
+from samebits.operations.strided import dense_strides
+
+__all__ = ["OUT", "WORKSPACE", "Image", "Slide", "W", "X", "copied_image", "copy", "image_copy", "own_image", "zeros"]
+
+# The operands of a plan that slides windows along an image: the image, the weights, the result, and what is behind.
+X, W, OUT, WORKSPACE = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """One spatial axis: extents of image and kernel, steps between windows and between places of the kernel, where the
+    first window begins, how many there are."""
+
+    extent: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    out: int
+
+    @property
+    def total(self) -> int:
+        """How far windows reach from where the first begins."""
+        return (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def phases(self) -> int:
+        """In how many an image is copied, so that windows are neighbours in each."""
+        return self.stride if self.kernel > 1 and self.dilation == 1 else 1
+
+    @property
+    def size(self) -> int:
+        """Elements of a phase."""
+        return -(-self.total // self.phases)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether windows look at nothing beside the image, and one phase is all of it."""
+        return not self.before and self.total <= self.extent and self.phases == 1
+
+    def copied(self, phase: int) -> tuple[int, int, int]:
+        """What of the image a phase has: the first element of the phase, that of the image, and how many."""
+        first = -(-(self.before - phase) // self.phases) if self.before > phase else 0
+        begin = phase + first * self.phases - self.before
+        count = min(-(-(self.extent - begin) // self.phases), self.size - first)
+        return first, begin, max(count, 0)
+
+    def places(self, phase: int) -> tuple[int, int, int]:
+        """The places of the kernel that look at a phase: how many, steps in it between them, and between windows."""
+        if self.phases == 1:
+            return self.kernel, self.dilation, self.stride
+        return -(-(self.kernel - phase) // self.phases), 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Where the channels of an image lie: in an operand, from an offset in elements on; steps between channels, and
+    for each spatial axis between its phases and between the elements of one."""
+
+    operand: int
+    offset: int
+    channel: int
+    phases: Shape
+    steps: Shape
+
+    def at(self, slides: Sequence[Slide], place: Shape) -> int:
+        """Where the first window looks by a place of the kernel, in elements from the first channel's."""
+        total = 0
+        for slide, k, phase, step in zip(slides, place, self.phases, self.steps, strict=True):
+            k *= slide.dilation
+            total += k % slide.phases * phase + k // slide.phases * step
+        return total
+
+
+def own_image(slides: Sequence[Slide], steps: Shape) -> Image | None:
+    """The image as it lies, if windows need no other."""
+    if not all(s.is_inside for s in slides):
+        return None
+    return Image(X, 0, steps[1], (0,) * len(slides), steps[2:])
+
+
+def copied_image(slides: Sequence[Slide]) -> Image:
+    """The image in its phases, at the begin of the workspace."""
+    sizes, phases = tuple(s.size for s in slides), tuple(s.phases for s in slides)
+    plane = math.prod(sizes)
+    between = tuple(plane * step for step in dense_strides(phases))
+    return Image(WORKSPACE, 0, plane * math.prod(phases), between, dense_strides(sizes))
+
+
+def image_copy(
+    slides: Sequence[Slide], x: View, lies: Image, begin: int, channels: int, isa: Isa, threads: int
+) -> list[Step]:
+    """Copy some channels of x, from an element on, to where windows look; what is beside them stays +0."""
+    dtype, _, steps = x
+    made: list[Step] = []
+    for phases in itertools.product(*[range(s.phases) for s in slides]):
+        parts = [slide.copied(phase) for slide, phase in zip(slides, phases, strict=True)]
+        shape = channels, *[count for _, _, count in parts]
+        source = shape, (steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
+        target = shape, (lies.channel, *lies.steps)
+        reads = begin + sum(at * step for (_, at, _), step in zip(parts, steps[2:], strict=True))
+        writes = sum(p * step for p, step in zip(phases, lies.phases, strict=True))
+        writes += sum(at * step for (at, _, _), step in zip(parts, lies.steps, strict=True))
+        if 0 not in shape:
+            made += copy(dtype, source, target, (X, reads), (0, writes), isa, threads)
+    return made
+
+
+def copy(
+    dtype: DType, source: AxisSteps, target: AxisSteps, reads: tuple[int, int], writes: tuple[int, int],
+    isa: Isa, threads: int,
+) -> list[Step]:  # fmt: skip
+    """Copy elements to the workspace.
+
+    Args:    reads: which operand, from which element on.   writes: the byte of the workspace, and elements from there.
+    """
+    plan = elementwise.plan(single("copy", dtype), (source,), (target,), isa, threads)
+    size = dtype.element_bytes
+    at = Operand(reads[0], reads[1] * size), Operand(WORKSPACE, writes[0] + writes[1] * size)
+    return [step.on(*at) for step in plan.steps]
+
+
+def zeros(dtype: DType, count: int, isa: Isa, threads: int) -> list[Step]:
+    """Make so many elements of the workspace +0."""
+    plan = elementwise.plan(_zero(dtype), (), (((count,), (1,)),), isa, threads)
+    return [step.on(Operand(WORKSPACE)) for step in plan.steps]
+
+
+@functools.cache
+def _zero(dtype: DType) -> Expression:
+    chain = Chain()
+    return chain.finish(chain.constant(0.0, dtype))

@@ -1,0 +1,216 @@
+"""The operation `convolve`: its bits are those of section 2, element by element, whichever way it is planned."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import rows
+import torch
+
+from samebits import dtypes, ieee
+from samebits.errors import ShapeError
+from samebits.kernels.gemm.contraction import Spec
+from samebits.operations.convolution import Convolution
+from samebits.program.builder import ProgramBuilder
+from samebits.program.graph import Program
+from samebits.program.spec import by_spec
+from samebits.runtime import cpu, reference
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32, BF16 = np.float32, ml_dtypes.bfloat16
+TORCH = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+
+# By name: batch, channels, image; filters, kernel; strides, dilations, before, behind, groups.
+CASES: dict[str, tuple[Any, ...]] = {
+    "one by one": (2, 5, (4, 7), 6, (1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "one by one in steps": (2, 5, (4, 7), 6, (1, 1), (2, 3), (1, 1), (0, 0), (0, 0), 1),
+    "inside": (1, 3, (6, 9), 5, (3, 2), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "padded": (2, 4, (6, 5), 7, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "padded more than it reaches": (1, 2, (2, 3), 9, (2, 2), (1, 1), (1, 1), (3, 0), (2, 4), 1),
+    "phases": (1, 3, (9, 10), 8, (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), 1),
+    "phases of different axes": (2, 3, (11, 10), 8, (5, 4), (3, 2), (1, 1), (2, 1), (1, 2), 1),
+    "more steps than places": (1, 3, (11, 10), 8, (2, 2), (3, 4), (1, 1), (0, 1), (0, 0), 1),
+    "apart": (1, 3, (11, 12), 6, (3, 2), (1, 2), (2, 3), (2, 1), (2, 1), 1),
+    "rows of windows in parts": (1, 32, (40, 33), 8, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "groups": (2, 12, (5, 6), 15, (3, 3), (1, 2), (1, 1), (1, 1), (0, 1), 3),
+    "depth": (2, 40, (7, 18), 40, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 40),
+    "depth in parts": (1, 40, (60, 70), 40, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 40),
+    "depth inside": (2, 8, (9, 20), 8, (3, 2), (1, 1), (1, 1), (0, 0), (0, 0), 8),
+    "depth in phases": (1, 6, (12, 35), 12, (5, 5), (2, 2), (1, 1), (2, 2), (1, 2), 6),
+    "two channels a group": (2, 8, (5, 19), 8, (3, 3), (2, 1), (1, 2), (1, 2), (1, 2), 4),
+    "long sums": (1, 20, (5, 6), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "a line": (2, 3, (40,), 5, (7,), (2,), (1,), (3,), (2,), 1),
+    "a volume": (1, 2, (5, 4, 6), 3, (2, 3, 2), (1, 2, 1), (2, 1, 1), (1, 1, 0), (1, 0, 1), 1),
+    "a deep volume": (1, 4, (5, 4, 6), 4, (2, 2, 2), (2, 1, 1), (1, 1, 2), (1, 1, 0), (1, 0, 1), 4),
+    "nothing in the batch": (0, 3, (6, 9), 5, (3, 2), (1, 1), (1, 1), (1, 0), (0, 0), 1),
+}
+
+
+def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(kind)
+
+
+def made(name: str) -> tuple[Convolution, tuple[int, ...], tuple[int, ...]]:
+    """The attributes, and the shapes of image and weights."""
+    batch, channels, image, filters, kernel, strides, dilations, before, behind, groups = CASES[name]
+    axes = zip(image, kernel, strides, dilations, before, behind, strict=True)
+    out = tuple((n + low + high - (k - 1) * apart - 1) // step + 1 for n, k, step, apart, low, high in axes)
+    attributes = Convolution(strides, dilations, before, out, groups)
+    return attributes, (batch, channels, *image), (filters, channels // groups, *kernel)
+
+
+def program(attributes: Convolution, x: Any, w: Any, dtype: Any = dtypes.float32) -> Program:
+    b = ProgramBuilder("convolve")
+    return b.build({"y": b.add("convolve", (b.input("x", dtype, x), b.input("w", dtype, w)), attributes)[0]})
+
+
+def padded(name: str, x: Array) -> Array:
+    """The image with all that windows look at, and a little more, in a type that torch adds exactly in."""
+    behind = CASES[name][8]
+    around = zip(CASES[name][7], behind, strict=True)
+    return np.pad(x, [(0, 0), (0, 0), *around])
+
+
+def by_chains(name: str, x: Array, w: Array) -> Array:
+    """Section 2, one element after the other."""
+    attributes, _, _ = made(name)
+    image, (filters, depth, *kernel) = padded(name, x).astype(F32), w.shape
+    found = np.empty((len(x), filters, *attributes.out), x.dtype)
+    for at in np.ndindex(found.shape):
+        n, f, *window = at
+        first = f // (filters // attributes.groups) * depth
+        total: Any = None
+        terms = list(itertools.product(range(depth), *map(range, kernel)))
+        for start in range(0, len(terms), 128):
+            part = F32(0)
+            for d, *place in terms[start : start + 128]:
+                slid = zip(window, attributes.strides, place, attributes.dilations, strict=True)
+                where = tuple(o * step + k * apart for o, step, k, apart in slid)
+                part = ieee.fma(F32(w[(f, d, *place)]), image[(n, first + d, *where)], part)
+            total = part if total is None else F32(total + part)
+        total = F32(total + F32(0))
+        found[at] = F32(np.nan) if np.isnan(total) else total
+    return found
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_are_those_of_the_reference(isa: Any, name: str) -> None:
+    attributes, x, w = made(name)
+    of = program(attributes, x, w)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    for threads in (1, 2):
+        found = cpu.prepare(of, isa=isa, threads=threads).run(given)["y"]
+        assert found.tobytes() == reference.run(of, given)["y"].tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("rows of windows in parts", "depth in parts")])
+def test_the_reference_sums_each_element_in_its_order(name: str) -> None:
+    attributes, x, w = made(name)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    given["x"].flat[::17] = np.inf
+    given["w"].flat[::29] = -0.0
+    with np.errstate(invalid="ignore"):
+        due = by_chains(name, **given)
+    assert reference.run(program(attributes, x, w), given)["y"].tobytes() == due.tobytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_torch_has_the_same_where_sums_are_exact(name: str) -> None:
+    attributes, x, w = made(name)
+    given = {key: np.round(4 * drawn(F32, *shape)) for key, shape in (("x", x), ("w", w))}
+    due = TORCH[len(attributes.out)](
+        torch.from_numpy(padded(name, given["x"])), torch.from_numpy(given["w"]), stride=attributes.strides,
+        dilation=attributes.dilations, groups=attributes.groups,
+    )  # fmt: skip
+    assert (cpu.prepare(program(attributes, x, w)).run(given)["y"] == due.numpy()).all()
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", ["padded", "depth", "depth in phases", "one by one"])
+@pytest.mark.parametrize("kind", [np.float64, BF16, np.float16])
+def test_other_formats(isa: Any, name: str, kind: Any) -> None:
+    attributes, x, w = made(name)
+    of = program(attributes, x, w, dtypes.of(kind))
+    given = {"x": drawn(kind, *x), "w": drawn(kind, *w)}
+    given["x"].flat[::31] = np.nan
+    found = cpu.prepare(of, isa=isa, threads=1).run(given)["y"]
+    assert found.tobytes() == reference.run(of, given)["y"].tobytes()
+
+
+@pytest.mark.parametrize("spec", [Spec(chunk=8), Spec(chunk=9, segments=2), Spec(chunk=256), Spec(order="pairs32")])
+@pytest.mark.parametrize("name", ["padded", "depth", "long sums"])
+def test_another_order_of_sums(spec: Spec, name: str) -> None:
+    attributes, x, w = made(name)
+    plain = program(attributes, x, w)
+    of = by_spec(plain, spec)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    found = cpu.prepare(of, threads=1).run(given)["y"].tobytes()
+    assert found == reference.run(of, given)["y"].tobytes()
+    if name == "long sums" or spec.chunk == 8:
+        assert found != reference.run(plain, given)["y"].tobytes()
+
+
+def lying(x: Array) -> list[Array]:
+    """Equal arrays that lie otherwise."""
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    wide[..., ::2] = x
+    channels_last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    return [np.asfortranarray(x), wide[..., ::2], np.ascontiguousarray(x[..., ::-1])[..., ::-1], channels_last]
+
+
+@pytest.mark.parametrize("name", ["one by one", "inside", "padded", "phases", "depth", "depth inside", "a line"])
+def test_operands_may_lie_in_any_way(name: str) -> None:
+    attributes, x, w = made(name)
+    session = cpu.prepare(program(attributes, x, w), threads=1)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    due = session.run(given)["y"].tobytes()
+    for image, weights in itertools.product(lying(given["x"]), lying(given["w"])):
+        assert session.run({"x": image, "w": weights})["y"].tobytes() == due
+
+
+def test_images_of_a_batch_are_independent_and_batches_may_be_open() -> None:
+    from samebits.operations import dim
+
+    attributes, x, w = made("phases")
+    session = cpu.prepare(program(attributes, (dim.symbol("n"), *x[1:]), w), threads=1)
+    images, weights = drawn(F32, 5, *x[1:]), drawn(F32, *w)
+    whole = session.run({"x": images, "w": weights})["y"]
+    for n in range(5):
+        assert session.run({"x": images[n : n + 1], "w": weights})["y"].tobytes() == whole[n].tobytes()
+
+
+def test_what_lies_before_and_behind_an_image_is_not_read() -> None:
+    """Neighbours are NaN, also those of rows and channels that windows pass by."""
+    for name in ("padded", "phases", "depth", "more steps than places"):
+        attributes, x, w = made(name)
+        session = cpu.prepare(program(attributes, x, w), threads=1)
+        given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+        due = session.run(given)["y"]
+        around = np.full([n + 2 for n in x], np.nan, F32)
+        inner = around[tuple(slice(1, -1) for _ in x)]
+        inner[...] = given["x"]
+        assert np.isfinite(due).all()
+        assert session.run(given | {"x": inner})["y"].tobytes() == due.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "groups", "said"),
+    [
+        (
+            (1, 4, 5),
+            (3, 2, 3),
+            1,
+            "convolve: operands is .*, must be channels and filters in 1 groups",
+        ),
+        ((1, 4, 5), (3, 2, 3), 2, "must be channels and filters in 2 groups"),
+        ((1, 4, 5, 6), (3, 4, 3, 3), 1, "convolve: operands rank is 4 and 4, must be of 3 axes"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(x: Any, w: Any, groups: int, said: str) -> None:
+    with pytest.raises(ShapeError, match=said):
+        program(Convolution((1,), (1,), (0,), (3,), groups), x, w)
