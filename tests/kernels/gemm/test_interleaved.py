@@ -174,6 +174,30 @@ def test_kept_panels_take_it_where_four_instructions_begin_in_a_cycle(isa: Isa) 
                 launch.assert_bits(out, due, (isa.name, machine.name, m, k, n))
 
 
+@pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)
+@pytest.mark.parametrize("source", [float32, bfloat16, float64], ids=lambda row: row.name)
+def test_columns_are_turned_for_it_where_there_are_several_chunks(isa: Isa, source: DType) -> None:
+    """Micropanels of fewer rows than a square has, and of rows that squares do not fill; turns that are not full."""
+    random = np.random.default_rng(8)
+    dtype, n = np.float64 if source is float64 else np.float32, 24 * 2 * isa.lanes + 5
+    engine = "fma float64" if source is float64 else "fma float32"
+    for m, k in ((29, 601), (3, 514), (25, 512), (13, 1023), (26, 257)):
+        a, b = random.standard_normal((m, k)).astype(source.numpy), random.standard_normal((k, n)).astype(source.numpy)
+        a[2, 0], a[1, k - 1], b[k - 1, 1], b[0, n - 1] = np.inf, np.nan, -0.0, np.finfo(np.float32).tiny / 4
+        c = contraction(
+            m, n, k, Matrix(1, m, dtype=source), Matrix(n, 1, dtype=source),
+            Matrix(n, 1, dtype=float64 if source is float64 else float32),
+        )  # fmt: skip
+        due = reference(a.astype(dtype), b.astype(dtype))
+        for form in ("fused", "staged"):
+            plan = gemm.plan(c, isa, 2, machine=CASCADE_LAKE, engine=engine, form=form)
+            takes = isa.lanes >= WIDE_LANES and k >= 512
+            assert plan.steps[-1].spec.description.interleaved == takes
+            out = guard.empty((m, n), dtype)
+            execute(plan, [lying(a, "transpose"), guard.array(b), out])
+            launch.assert_bits(out, due, (isa.name, form, m, k, n))
+
+
 def test_words_that_are_read_twice_are_read_by_the_steps_themselves() -> None:
     """Six of twelve rows, two vectors, four words a turn, of which there are two: one asks for sums. LLVM must not make
     one read of the two."""

@@ -49,6 +49,7 @@ WIDE = Machine(
     "wide",
     caches=Caches(
         near=1 << 40, shared=1 << 40, kept=1 << 30, round=1 << 40, strip=1 << 30, group=1 << 30, down_blocks=100,
+        down_whole=1 << 16,
         down_rows=1 << 20, streamed_rows=80, streamed_always=80, kc_streamed=1 << 16, kept_panels=64, kc_fused=1 << 16,
         fused_rows=9, down_cached=1 << 40,
     ),

@@ -32,6 +32,8 @@ from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
+# Chunks of K from which columns of A pay for being turned.
+_TURNED_CHUNKS = 4
 # Panels that are packed together just before their use.
 GROUP = 8
 # More columns than any C has: a block of all of them.
@@ -153,11 +155,12 @@ class Choice:
         are contiguous and panels that use them pay for packing them so. Beside weights that are packed once a model
         gains nothing that can be measured, and would have both forms of its kernels to compile, but on machines that
         begin four instructions a cycle (Cascade Lake, packed, speed over that by rows: 512 x 1024 x 1024 1.06, 512 and
-        128 x 768 x 768 1.05, 32 x 768 x 768 1.03, 128 x 4096 x 3072 1.05)."""
+        128 x 768 x 768 1.05, 32 x 768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A are turned for it too."""
         if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
             return False
         by_rows = isinstance(self.c.b.values, Panels) and (has_weights(self.c) or not self.four_wide)
-        if by_rows or kind(self.c.a.values) != "copy":
+        turned = self.four_wide and self.steps >= _TURNED_CHUNKS * self.chunk
+        if by_rows or kind(self.c.a.values) not in (("copy", "transpose") if turned else ("copy",)):
             return False
         return suits(self.isa, self.c.n // self.nr) and not (self.runs or self.c.by_block or self.sums.block)
 
@@ -307,6 +310,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):
         longest = max(longest, elements // (caches.kept_panels * mr) // KC_LEAST * KC_LEAST)
+    if is_fused and is_plain and inner.steps <= caches.down_whole:
+        longest = inner.steps
     parts = max(1, -(-inner.steps // longest))
     kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST
     return Blocks(elements * (caches.down_blocks if is_fused else 1) // kc, _ALL, kc)

@@ -7,11 +7,14 @@ with operands in its second cache, part of the peak by rows and interleaved: 12 
 micropanels do: 512 x 768 x 3072 of columns 1.03, 2048 cubed of float32 and 1024 cubed of float64 1.01). Words of one
 element take it, in sums that are one chain a chunk, where rows of A are contiguous: columns would be turned for six of
 the sixteen rows that a vector holds (speed over that by rows, 6 x 64 tiles: 1024 cubed 0.94, 768 x 512 x 3072, 3072 x
-512 x 768 and 768 x 128 x 768 0.97, shorter K 0.99).
-Start at `InterleavedRows`.
+512 x 768 and 768 x 128 x 768 0.97, shorter K 0.99). Where four instructions begin in a cycle and tiles are of twelve
+rows, columns take it too, if there are several chunks (Cascade Lake: 768 x 512 x 3072 and 3072 x 512 x 768 1.04, 1024
+cubed 1.05; K = 256 0.98). Start at `InterleavedRows`.
 """
 
 from __future__ import annotations
+
+import functools
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
@@ -19,7 +22,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.words import Words
 
-__all__ = ["InterleavedRows", "suits"]
+__all__ = ["COLUMNS", "InterleavedColumns", "InterleavedRows", "suits"]
 
 # Panels of B that pay for it, by the 32-bit lanes of a vector. Of 16 lanes (speed over that by rows, K = 32 to 128):
 # one panel 0.91 to 0.94, two 1.00, four 1.02, twelve 1.01. Four would do; heads of attention have so many, and a model
@@ -29,6 +32,8 @@ _PANELS = {16: 12, 8: 24}
 # Rows that are asked for before they are read: short runs of memory are over before the hardware's own prefetching
 # begins (Emerald Rapids, share of the time of 512 x 3072 x 768 without and with: 5.3 and 3.9 %).
 _ROWS_AHEAD = 12
+# Columns that are turned together, where they are contiguous.
+COLUMNS = 8
 # Turns of a vector of 64 bytes, and so many rows at a time.
 _SQUARE = 4
 
@@ -93,6 +98,40 @@ class InterleavedRows:
                 words(r, c)
             for _ in b.when(whole < columns):
                 words(r, whole, columns - whole)
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedColumns:
+    """A function `(x, column, rows, columns, block)` that packs the same of a micropanel whose columns are contiguous,
+    `column` elements apart, and asks for the next COLUMNS. Squares have as many rows as a turn has words; the last is
+    moved back to overlap the one before.
+
+    `words`: what elements become, of depth 1.
+    """
+
+    words: Words
+
+    def emit(self, b: Builder, name: str) -> Function:
+        """The function."""
+        taken = (self.words.pointer, None, None, None, self.words.word)
+        return b.function(name, taken, functools.partial(self._text, b))
+
+    def _text(self, b: Builder, x: Pointer, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
+        whole = b.choose(rows < UNROLL, 0, columns // UNROLL * UNROLL)
+        for c in b.loop(0, whole, UNROLL):
+            for r in b.loop(0, rows, UNROLL):
+                first = b.min(r, rows - UNROLL)
+                for u in range(UNROLL):
+                    b.prefetch(x, (c + COLUMNS + u) * column + first)
+                square = [self.words.along(b, x, (c + u) * column + first, UNROLL) for u in range(UNROLL)]
+                for i, turn in enumerate(b.transpose(square)):
+                    b.store(block, c * rows + (first + i) * UNROLL, turn)
+        for c in b.loop(whole, columns, UNROLL):
+            for r in b.loop(0, rows):
+                turn = c * rows + r * UNROLL
+                b.store(block, turn, b.constant(0, self.words.word, UNROLL))
+                for u in b.loop(0, b.min(columns - c, UNROLL)):
+                    b.store(block, turn + u, self.words.along(b, x, (c + u) * column + r, 1))
 
 
 def _turns_side_by_side(b: Builder, lines: list[Vector]) -> list[Vector]:

@@ -51,6 +51,7 @@ class Caches:
             GFLOP/s: bfloat16 by KC 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
         down_all: There KC is that of few rows while all rows of A by such a KC take at most so many bytes; a larger A
             is cut by the KC of many. On Zen 4 none is too large.
+        down_whole: There K of at most so many words of float32 is one block however large A is: C is visited once.
         down_rows: Up to so many rows that also pays where they are a few such blocks and each packs B again: panels of
             all of B would leave the caches (GFLOP/s, staged and fused: 512 x 4096 x 4096 of bfloat16 195 and 208,
             512 x 3072 x 768 of float32 97 and 103; but 1024 cubed of float32 106 and 104, 2048 cubed of bfloat16 210
@@ -85,6 +86,7 @@ class Caches:
     group: int = 256 << 10
     down_blocks: int = 12
     down_all: int = 1 << 40
+    down_whole: int = 0
     down_rows: int = 640
     streamed_rows: int = 24
     streamed_cached: int = 24
@@ -123,7 +125,7 @@ class Machine:
         four_wide: Whether a processor begins four instructions a cycle, of which two are fma. In microtiles of two
             vectors of columns, of 64 bytes each, the words of every second row of A are then read by the two fma that
             take them, and not once before: fewer instructions, more loads; only calls whose sums come from afar ask
-            for them; and A is interleaved beside kept panels too.
+            for them; and A is interleaved beside kept panels too, and where its columns are contiguous.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -241,9 +243,10 @@ EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 # packed, by KC 4096, 2048, 1024, 512: 24 x 4096 x 4096 56, 80, 88, 86; 32 x 768 x 768 of columns by 1024 and 512 42 and
 # 40, 64 x 4096 x 4096 57 and 55. Columns packed on the way by the KC of few rows however large A is, and while A takes
 # 256 KB: 64 x 4096 x 4096 67 and 75, 128 x 3072 x 768 84 and 92, 256 x 3072 x 768 91 and 101; while it takes 256 KB and
-# 384 KB: 96 x 768 x 3072 100 and 103, 96 x 4096 x 4096 102 and 104. Rows packed on the way by KC 256 and 128: 32 x 768
-# x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52 and 59, 128 x 768 x 768 111 and 115, 256 x 768 x 768
-# 108 and 117, 256 x 3072 x 768 104 and 114.
+# 384 KB: 96 x 768 x 3072 100 and 103, 96 x 4096 x 4096 102 and 104. Speed by one block of K over that by 512: 512 x 768
+# x 3072 1.05, 128 x 768 x 3072 1.07, 512 x 1024 x 4096 1.04, 256 x 1024 x 1024 0.99.
+# Rows packed on the way by KC 256 and 128: 32 x 768 x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52
+# and 59, 128 x 768 x 768 111 and 115, 256 x 768 x 768 108 and 117, 256 x 3072 x 768 104 and 114.
 # Words of A read once, and every second row's twice: 1024 x 768 x 3072 of columns 114 and 119, 128 x 3072 x 768 100 and
 # 105, 64 x 768 x 768 of rows 92 and 98, 1024 cubed 117 and 118, float64 53 and 55; packed 1.00 to 1.015 times. Lines
 # of sums asked for in every call, and where they come from afar alone, speed over the first, A interleaved: packed 512
@@ -256,7 +259,7 @@ CASCADE_LAKE = replace(
     name="cascadelake",
     blocks=Tile(6, 2),
     equal_blocks=Tile(7, 2),
-    caches=Caches(down_all=384 << 10, kc_fused=128, fused_rows=256),
+    caches=Caches(down_all=384 << 10, down_whole=1024, kc_fused=128, fused_rows=256),
     sizes_of_wide=replace(SHIPPED, a_bytes=256 << 10, kc=512, kc_few_rows=1024),
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),
     four_wide=True,

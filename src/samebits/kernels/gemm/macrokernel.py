@@ -32,7 +32,7 @@ from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
-from samebits.kernels.gemm.interleaved import InterleavedRows
+from samebits.kernels.gemm.interleaved import COLUMNS, InterleavedColumns, InterleavedRows
 from samebits.kernels.gemm.pack import PACKED
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
 from samebits.kernels.gemm.tiles import columns as columns_of
@@ -53,7 +53,9 @@ class _MacroText:
         engine, lanes = d.engine, d.engine.lanes(b.isa)
         self.nr = d.tile.nv * lanes
         width = pack.copied_words(d.chunk, lanes)
-        if d.interleaved:
+        if d.interleaved and d.a == "transpose":
+            self.pack_a = InterleavedColumns(d.words[0]).emit(b, "pack_a")
+        elif d.interleaved:
             self.pack_a = InterleavedRows(d.words[0], lanes).emit(b, "pack_a")
         else:
             self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
@@ -184,11 +186,15 @@ class _TaskLoops:
     def interleave(self, x: Pointer, q: Index, size: Index) -> None:
         """Micropanels of chunk q, `size` words of A, interleaved."""
         text = self.text
-        b, row = text.b, text.b.index("a_row")
-        for p in b.loop(self.p0, self.p1):
-            r = text.row(p) - self.r0
-            rows = b.choose(p < text.tall, text.height, text.height - text.lower)
-            b.call(text.pack_a, b.offset(x, r * row), row, rows, size, self.left(r, q, rows))
+        b, row, column = text.b, text.b.index("a_row"), text.b.index("a_column")
+        turned = text.d.a == "transpose"
+        for c in b.loop(0, size, COLUMNS) if turned else (0,):
+            columns, step = (b.min(size - c, COLUMNS), column) if turned else (size, row)
+            for p in b.loop(self.p0, self.p1):
+                r = text.row(p) - self.r0
+                rows = b.choose(p < text.tall, text.height, text.height - text.lower)
+                block = b.offset(self.left(r, q, rows), c * rows)
+                b.call(text.pack_a, b.offset(x, r * row + c * column), step, rows, columns, block)
 
     def left(self, r: Index, q: Index, rows: Index) -> Pointer:
         """Chunk q of the micropanel of `rows` rows from row r of the block of A."""
