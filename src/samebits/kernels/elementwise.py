@@ -110,6 +110,7 @@ def _straight(expression: Expression, way: Walk, operands: tuple[Operand, ...], 
         Elementwise(computed, way.classes, way.above),
         ("column_tasks", "rows_per_task", "block", "rows", *numbers, *way.parameters()),
         isa,
+        unroll=False,  # the text says how many vectors a step takes
     )
     tasks = column_tasks * -(-rows // rows_per_task)
     return Step(spec, tasks, (column_tasks, rows_per_task, block, rows, *numbers.values(), *way.arguments(operands)))
@@ -192,8 +193,10 @@ def text(b: Builder, d: Elementwise) -> None:
     e = d.expression
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
     column_tasks, rows_per_task, block = b.index("column_tasks"), b.index("rows_per_task"), b.index("block")
-    asks, wide = _asks(b, d, types), b.isa.lanes * unroll(e)
-    asked = any(_is_asked(dtype, lies, wide) for dtype, lies in zip(types, d.classes, strict=True))
+    asks, lanes, wide = _asks(b, d, types), b.isa.lanes, b.isa.lanes * unroll(e)
+    asked = _asked(types, d.classes, wide)
+    # Where memory is waited for, a step of one vector is as fast, unless it were too short to ask in.
+    narrow = next(x for x in (lanes, 2 * lanes, wide) if _asked(types, d.classes, x) == asked)
     for task in b.tasks():
         first = (task // column_tasks) * rows_per_task
         start = (task % column_tasks) * block
@@ -203,12 +206,12 @@ def text(b: Builder, d: Elementwise) -> None:
         for stretch in stretches(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
             if not asked or _is_long(e):
                 for r in b.loop(stretch.begin, stretch.end):
-                    _row(b, d, stretch.row(r), start, rest, stop, asks if asked else False)
+                    _row(b, d, stretch.row(r), start, rest, stop, wide, asks if asked else False)
                 continue
             for r in b.loop(stretch.begin, b.choose(asks, stretch.end, stretch.begin)):
-                _row(b, d, stretch.row(r), start, rest, None, True)
+                _row(b, d, stretch.row(r), start, rest, None, narrow, True)
             for r in b.loop(stretch.begin, stretch.end):
-                _row(b, d, stretch.row(r), left, rest, stop, False)
+                _row(b, d, stretch.row(r), left, rest, stop, wide, False)
 
 
 def _asks(b: Builder, d: Elementwise, types: Sequence[DType]) -> Condition:
@@ -224,33 +227,40 @@ def _size(dtype: DType) -> int:
 
 
 def _row(
-    b: Builder, d: Elementwise, cursor: Cursor, start: Index, rest: Index, stop: Index | None, asks: Condition
+    b: Builder,
+    d: Elementwise,
+    cursor: Cursor,
+    start: Index,
+    rest: Index,
+    stop: Index | None,
+    width: int,
+    asks: Condition | bool,
 ) -> None:
-    """Whole vectors, from start to rest; then what is left of the row, if there is a stop."""
+    """Whole vectors, from start to rest, so many elements a step; then what is left of the row, if there is a stop."""
     repeated = {k: cursor.load_one(k) for k in range(len(d.expression.inputs)) if d.classes[k] == "same"}
-    lanes, wide = b.isa.lanes, b.isa.lanes * unroll(d.expression)
+    lanes = b.isa.lanes
     # Splats are made outside the loops: the text says what is loop-invariant.
-    splats = {w: {k: b.splat(v, w) for k, v in repeated.items()} for w in {lanes, wide}}
-    for i in b.loop(start, rest, wide):
+    splats = {w: {k: b.splat(v, w) for k, v in repeated.items()} for w in {lanes, width}}
+    for i in b.loop(start, rest, width):
         for _ in b.when(asks):
-            _ask(cursor, i, wide)
-        _vector(b, d, cursor, i, wide, None, splats[wide])
+            _ask(cursor, i, width)
+        _vector(b, d, cursor, i, width, None, splats[width])
     for i in b.loop(rest, stop, lanes) if stop is not None else ():
         _vector(b, d, cursor, i, lanes, stop - i, splats[lanes])
 
 
-def _is_asked(dtype: DType, lies: str, width: int) -> bool:
-    """Whether an operand's lines are asked for in steps of so many elements."""
-    return lies == "unit" and width * _size(dtype) >= _STEP_BYTES
+def _asked(types: Sequence[DType], classes: Sequence[str], width: int) -> list[int]:
+    """Operands whose lines are asked for in steps of so many elements."""
+    return [k for k, dtype in enumerate(types) if classes[k] == "unit" and width * _size(dtype) >= _STEP_BYTES]
 
 
 def _ask(cursor: Cursor, i: Index, width: int) -> None:
     """Have lines of dense operands soon that lie ahead of positions i .. i+width-1."""
-    for k, place in enumerate(cursor.places):
-        size = _size(place.dtype)
-        if _is_asked(place.dtype, cursor.classes[k], width):
-            for j in range(0, width, LINE_BYTES // size):
-                cursor.prefetch(k, i + (j + _AHEAD_BYTES // size))
+    types = [place.dtype for place in cursor.places]
+    for k in _asked(types, cursor.classes, width):
+        size = _size(types[k])
+        for j in range(0, width, LINE_BYTES // size):
+            cursor.prefetch(k, i + (j + _AHEAD_BYTES // size))
 
 
 def _vector(
