@@ -13,7 +13,7 @@ import samebits as sb
 import samebits.torch as st
 
 TEXT = torch.tensor(list("".join(pydoc_data.topics.topics.values()).encode()[:50_000]))
-ROWS, BEFORE, WIDTH, SEGMENTS, STEPS = 512, 8, 128, 4, 200
+ROWS, BEFORE, WIDTH, SEGMENTS, STEPS = 512, 8, 128, 4, 50
 
 
 def train(ours: bool, threads: int = 1, parts: int = 1, rank: int = 0, world: int = 1, store: str = "") -> str:
@@ -46,6 +46,7 @@ def train(ours: bool, threads: int = 1, parts: int = 1, rank: int = 0, world: in
 
 
 if __name__ == "__main__":
+    (processes := multiprocessing.get_context("forkserver")).set_forkserver_preload(["samebits.torch"])
     for name, ours in (("samebits", True), ("torch", False)):
         for threads, parts in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 4)):
             began, digest = time.perf_counter(), train(ours, threads, parts)
@@ -53,7 +54,6 @@ if __name__ == "__main__":
         for row in [row for row in sb.isas() if row.available and row.name in ("avx2", "avx512")] * ours:
             print(name, sb.use_isa(row)(train)(ours), row.name)
         for world in (2, 4):
-            with concurrent.futures.ProcessPoolExecutor(world, multiprocessing.get_context("spawn")) as pool:
-                store = f"{tempfile.mkdtemp()}/store"
-                runs = [pool.submit(train, ours, 1, 1, rank, world, store) for rank in range(world)]
+            with concurrent.futures.ProcessPoolExecutor(world, processes) as pool, tempfile.TemporaryDirectory() as at:
+                runs = [pool.submit(train, ours, 1, 1, rank, world, f"{at}/store") for rank in range(world)]
                 print(name, *{run.result() for run in runs}, f"{world} processes")
