@@ -16,7 +16,6 @@ their extent as a float. Order of additions: numerics.md section 6. Start at `pl
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -79,16 +78,15 @@ def _sum_rule(x: Array, step: np.ufunc) -> Array:
     blocks = []
     with np.errstate(all="ignore"):
         for start in range(0, n, 2048):
-            block = x[:, start : start + 2048].T
-            lanes = list(block[:64])
-            for k in range(64, len(block)):
-                lanes[k % 64] = step(lanes[k % 64], block[k])
+            block = x[:, start : start + 2048]
+            lanes = block[:, :64].copy()
+            for k in range(64, block.shape[1], 64):
+                part = block[:, k : k + 64]
+                lanes[:, : part.shape[1]] = step(lanes[:, : part.shape[1]], part)
             for distance in (32, 16, 8, 4, 2, 1):
-                for lane in range(distance):
-                    if lane + distance < len(lanes):
-                        lanes[lane] = step(lanes[lane], lanes[lane + distance])
-                lanes = lanes[:distance]
-            blocks.append(lanes[0])
+                lanes, others = lanes[:, :distance], lanes[:, distance:]
+                lanes[:, : others.shape[1]] = step(lanes[:, : others.shape[1]], others)
+            blocks.append(lanes[:, 0])
     return np.array(blocks[0]) if len(blocks) == 1 else _sum_rule(np.stack(blocks, axis=1), step)
 
 
@@ -96,7 +94,11 @@ def _extreme(op: str, x: Array) -> Array:
     """Row maxima or minima of [rows, n]."""
     if x.dtype.kind != "f":
         return np.asarray((np.max if op == "row_max" else np.min)(x, axis=1))
-    return functools.reduce(ieee.maximum if op == "row_max" else ieee.minimum, list(x.T))
+    step = ieee.maximum if op == "row_max" else ieee.minimum
+    while x.shape[1] > 1:  # of each two neighbours; then of what these gave, and what is left over
+        pairs = x.shape[1] // 2 * 2
+        x = np.concatenate([step(x[:, :pairs:2], x[:, 1:pairs:2]), x[:, pairs:]], axis=1)
+    return np.array(x[:, 0])
 
 
 @cached(4096)
