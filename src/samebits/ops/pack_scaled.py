@@ -8,7 +8,7 @@ from samebits import dtypes, tuning
 from samebits.dtypes import DType
 from samebits.errors import OptionError, ShapeError
 from samebits.kernels import gemm
-from samebits.kernels.gemm import nibbles
+from samebits.kernels.gemm import nibble_panels
 from samebits.kernels.gemm.engine import NIBBLES, WEIGHTS, of_coded
 from samebits.kernels.gemm.packed import size_scaled
 from samebits.operations.lying import matrix
@@ -59,7 +59,7 @@ def packed_scaled(
     if panels.size:
         shared = [found[name].shared if name in found else None for name in ("b_scale", "b_zero")]
         if engine in NIBBLES:
-            plan = nibbles.plan_pack(k, n, lies, found["b_scale"].shared, nr, call.isa, threads)
+            plan = nibble_panels.plan_pack(k, n, lies, found["b_scale"].shared, nr, call.isa, threads)
         else:
             plan = gemm.plan_pack(k, n, lies, call.isa, threads, (), engine, left, machine, *shared[::-1])
         call.run(Prepared(plan), y.in_bytes(), *_operands(call, found, arrays), call.own(panels))

@@ -16,7 +16,17 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.frozen import replace
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, Spec, nibbles, panel_columns, reference
+from samebits.kernels.gemm import (
+    Contraction,
+    Matrix,
+    Panels,
+    Shared,
+    Side,
+    Spec,
+    nibble_panels,
+    panel_columns,
+    reference,
+)
 from samebits.kernels.gemm.engine import named
 from samebits.kernels.gemm.exact_runs import CodeBytes
 from samebits.kernels.gemm.machine import EMERALD_RAPIDS
@@ -79,7 +89,7 @@ def run(
     of_blocks = Shared(Matrix(n, 1, (), dtypes.float32), group)
     words = np.zeros(-(-n // nr) * nr * (k // 8 + -(-k // group)) + 64, np.uint32)
     given = np.ones((-(-k // group), n), F32) if scale is None else scale
-    packing = nibbles.plan_pack(k, n, Matrix(n, 1, (), dtype), of_blocks, nr, isa, 1)
+    packing = nibble_panels.plan_pack(k, n, Matrix(n, 1, (), dtype), of_blocks, nr, isa, 1)
     perform = gemm_cases.execute if isa.compiled else run_plan
     perform(packing, [b.view(np.uint8), given, words])
     sides = Side(Matrix(k, 1, dtype=dtypes.of(a.dtype))), Side(panels)

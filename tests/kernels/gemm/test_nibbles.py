@@ -20,7 +20,7 @@ from samebits import dtypes
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, nibbles, reference
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, nibble_panels, reference
 from samebits.kernels.gemm.engine import FMA32, PAIRS, named
 from samebits.kernels.gemm.machine import EMERALD_RAPIDS, ZEN4, Machine
 
@@ -168,7 +168,7 @@ def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
         shared = Shared(Matrix(n, 1, (), dtypes.float8_e4m3fn), 16)
         is_foreign = isa in AARCH64_ROWS
         run = aarch64.run_plan if is_foreign else gemm_cases.execute
-        run(nibbles.plan_pack(k, n, lies, shared, nr, isa, 1), [guard.array(b), guard.array(s), words])
+        run(nibble_panels.plan_pack(k, n, lies, shared, nr, isa, 1), [guard.array(b), guard.array(s), words])
         run(gemm.plan(c, isa), [a, words, out])
         assert_bits(out, reference(a, b, b_scale=s, b_block=16), (m, k, n))
 

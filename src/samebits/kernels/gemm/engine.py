@@ -224,7 +224,7 @@ HALVES: tuple[Engine, ...] = tuple(
     for element in (bfloat16, float16)
 )
 WEIGHT_NAMES = frozenset(row.name for row in (*WEIGHTS, *HALVES))
-# Weights of four bits that stay so in their panels, two to a byte (`nibbles`).
+# Weights of four bits that stay so in their panels, two to a byte (`nibble_panels`).
 NIBBLES: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma", orders=_EVERY)
     for element in (int4, uint4, float4_e2m1fn)

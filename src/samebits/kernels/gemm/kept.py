@@ -77,7 +77,7 @@ def scaled_panels(
 
 def _nibbles(b: Array, depth: int, nr: int) -> Array:
     """Codes of four bits, `depth` of a column in a word."""
-    from samebits.kernels.gemm.nibbles import place  # which other weights do without
+    from samebits.kernels.gemm.nibble_panels import place  # which other weights do without
 
     k, n = b.shape
     codes = np.zeros((k, -(-n // nr) * nr), np.uint32)

@@ -1,14 +1,10 @@
-"""Weights of four bits that stay so in their panels, two to a byte, and are decoded in registers as they are read.
+"""Products of few rows with weights of four bits, which are decoded in registers as their panels are read.
 
-A panel is [k / 8][NR] uint32: a lane holds eight elements of its column. Shifted right by 4 p its two halves begin with
-elements 2 p (high) and 2 p + 1 (low), so that one table of bfloat16 makes a pair of both (`Builder.lookup_halves`).
-Where the fma of float32 is as fast as VDPBF16PS, a lookup each of float32 costs less than a pair and its halves, and
-all that is left of shifts is one for two elements, as words are read from every byte on: 20 operations of vectors for
-eight elements (Emerald Rapids, 1 x 4096 x 4096 in the second cache: 21 and 28 * 10^9 weights a second). Runs of A whose
-sums nothing rounds are summed in integers there (`exact_runs`).
-Scales of blocks lie beside, [panel][block][NR], as bfloat16 where their format is of 8 bits. Few rows of A take a strip
-of columns at a time over all of K (numerics.md section 4); for more rows the panels are opened first: elements get a
-byte each in the workspace. Start at `plan`, and at `pack` for how they are made.
+Panels are those of `nibble_panels`. Where the fma of float32 is as fast as VDPBF16PS, a lookup each of float32 costs
+less than a pair and its halves, and all that is left of shifts is one for two elements, as words are read from every
+byte on: 20 operations of vectors for eight elements (Emerald Rapids, 1 x 4096 x 4096 in the second cache: 21 and 28 *
+10^9 weights a second). Runs of A whose sums nothing rounds are summed in integers there (`exact_runs`). Few rows of A
+take a strip of columns at a time over all of K (numerics.md section 4). Start at `plan`.
 """
 
 from __future__ import annotations
@@ -20,18 +16,19 @@ from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, KernelSpec, Pointer, Vector
-from samebits.dtypes import DType, bfloat16, float32, int32, uint8, uint16, uint32
+from samebits.dtypes import DType, bfloat16, float32, int32, uint8, uint32
 from samebits.errors import PlanError
-from samebits.frozen import dataclass, replace
+from samebits.frozen import dataclass
 from samebits.kernels import convert
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import epilogue, exact_runs, facts, pack, unpack
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
+from samebits.kernels.gemm import epilogue, exact_runs, facts, pack
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.exact_runs import EIGHT, CodeBytes, ExactRuns
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.gemm.nibble_panels import kept_as, opened, place
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import scales_at
@@ -52,11 +49,6 @@ _STRAIGHT, _SHORT = exact_runs.STRAIGHT, 2
 _PAIRS, _AHEAD = 4, 16
 
 
-def place(i: int) -> int:
-    """Bits below element i of eight in a word."""
-    return 4 * (i // 2) + (0 if i % 2 else 16)
-
-
 def _table(dtype: DType) -> tuple[int, ...]:
     """The bfloat16 of each code, twice: an index has five bits, of which the upper is another element's."""
     singles = struct.pack("<16f", *_numbers(dtype))
@@ -66,64 +58,6 @@ def _table(dtype: DType) -> tuple[int, ...]:
 def _numbers(dtype: DType) -> tuple[float, ...]:
     """The number of each code."""
     return tuple(float(dtype.decode(code)) for code in range(16))
-
-
-@dataclass(frozen=True, slots=True)
-class PackNibbles:
-    """What specialises the kernel that packs: `kind` is how b lies, `copy` where its rows are contiguous."""
-
-    kind: str
-    nr: int
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """`row column` strides of b [k, n], whose elements have a byte each."""
-        return ("x", "out", "k", "n", "row", "column")
-
-
-def pack_nibbles(b: Builder, d: PackNibbles) -> None:
-    """out[panel][k / 8][column] = eight codes of a column of x; a task is a panel."""
-    x, out, k, n = b.pointer("x", uint8), b.pointer("out", uint32), b.index("k"), b.index("n")
-    row, column, nr = b.index("row"), b.index("column"), d.nr
-    for p in b.tasks():
-        count = b.min(n - p * nr, nr)
-        for s in b.loop(0, k // EIGHT):
-            word = b.constant(0, uint32, nr)
-            for i in range(EIGHT):
-                at = (s * EIGHT + i) * row + p * nr * column
-                codes = b.load(x, at, nr, count) if d.kind == "copy" else b.load_strided(x, at, column, nr, count)
-                code = b.convert(codes, uint32)
-                word = b.bit_or(word, b.shift_left(b.bit_and(code, b.like(code, 15)), place(i)))
-            b.store(out, (p * (k // EIGHT) + s) * nr, word)
-
-
-@dataclass(frozen=True, slots=True)
-class PackScales:
-    """What specialises the kernel that packs scales: how values become float32, and what is kept of these."""
-
-    words: Words
-    kept: DType
-    nr: int
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """`row column` strides of x [blocks, n / lines], `lines` columns sharing a value."""
-        return ("x", "out", "blocks", "n", "row", "column", "lines")
-
-
-def pack_scales(b: Builder, d: PackScales) -> None:
-    """out[panel][block][column] = the scale of that block of a column; a task is a panel."""
-    out = b.pointer("out", uint16 if d.kept is bfloat16 else float32)
-    x, n, blocks, lines = b.pointer("x", d.words.pointer), b.index("n"), b.index("blocks"), b.index("lines")
-    row, column, nr = b.index("row"), b.index("column"), d.nr
-    for p in b.tasks():
-        for c in b.loop(0, b.min(n - p * nr, nr)):
-            source = (p * nr + c) // lines * column
-            for q in b.loop(0, blocks):
-                value = d.words.along(b, x, source + q * row, 1)
-                if d.kept is bfloat16:
-                    value = b.convert(b.shift_right(b.bitcast(value, uint32), 16), uint16)
-                b.store(out, (p * blocks + q) * nr + c, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +117,7 @@ def decode(b: Builder, d: Decode) -> None:
     rows, k, panels, pitch = b.index("rows"), b.index("k"), b.index("panels"), b.index("pitch")
     words, fact = b.scratch(d.engine.word), b.local(int32, 1)
     tile = b.scratch(float32, b.index("scratch_t"))
-    weights, scales = b.pointer("b", uint32), b.pointer("b_scale", _kept(d.scale))
+    weights, scales = b.pointer("b", uint32), b.pointer("b_scale", kept_as(d.scale))
     digits, found = (b.scratch(int32, b.index(name)) for name in ("scratch_d", "scratch_f"))
     groups, runs = (panels + b.index("group") - 1) // b.index("group"), exact_runs.runs_of(b, k // EIGHT, d.run)
     for task in b.tasks():
@@ -220,10 +154,6 @@ def _exact(
     return b.offset(digits, r * steps * exact_runs.SLOTS), b.offset(found, r * runs * exact_runs.FACTS)
 
 
-def _kept(scale: DType | None) -> DType:
-    return uint16 if scale is bfloat16 else float32
-
-
 def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
     """A function `(a, pitch, panel, steps, scales, tile, digits, facts)`: the sums of `high` rows over all of K."""
     lanes = b.isa.lanes
@@ -248,7 +178,7 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
                     at = i * d.nr + v * lanes
                     b.store(tile, at, b.canonical(b.add(b.load(tile, at, lanes), acc[i][v])))
 
-    parameters = (engine.word, None, uint32, None, _kept(d.scale), float32, int32, int32)
+    parameters = (engine.word, None, uint32, None, kept_as(d.scale), float32, int32, int32)
     return b.function(f"{engine.step.replace(' ', '_')}_{high}", parameters, body)
 
 
@@ -348,37 +278,6 @@ def _value(b: Builder, d: Decode, word: Vector, source: Pointer, i: int) -> Vect
     return convert.decode(b, code, d.b) if d.b.is_float else b.convert(convert.integer(b, code, d.b), float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
-    """What specialises the kernel that opens panels: what scales are kept as, None without."""
-
-    scale: DType | None
-    nr: int
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """`x` becomes `out`, `scales` become `out_scales`, matrices whose rows are `row` apart."""
-        return ("x", "scales", "out", "out_scales", "k", "blocks", "row")
-
-
-def open_panels(b: Builder, d: Open) -> None:
-    """Codes of a byte each [k][column], and scales [block][column]; a task is a panel."""
-    kind, lanes = _kept(d.scale), b.isa.lanes
-    x, scales = b.pointer("x", uint32), b.pointer("scales", kind)
-    out, out_scales = b.pointer("out", uint8), b.pointer("out_scales", kind)
-    k, blocks, row, nr = b.index("k"), b.index("blocks"), b.index("row"), d.nr
-    for p in b.tasks():
-        for s in b.loop(0, k // EIGHT):
-            for v in range(0, nr, lanes):
-                word = b.load(x, (p * (k // EIGHT) + s) * nr + v, lanes)
-                for i in range(EIGHT):
-                    code = b.bit_and(b.shift_right(word, place(i)), b.like(word, 15))
-                    b.store(out, (s * EIGHT + i) * row + p * nr + v, b.convert(code, uint8))
-        for q in b.loop(0, blocks):
-            for v in range(0, nr, lanes):
-                b.store(out_scales, q * row + p * nr + v, b.load(scales, (p * blocks + q) * nr + v, lanes))
-
-
 def plan(c: Contraction, isa: Isa, threads: int, machine: Machine, again: Callable[[Contraction], Plan]) -> Plan:
     """How a product with panels of four bits runs; `again` plans another contraction.
 
@@ -396,7 +295,7 @@ def plan(c: Contraction, isa: Isa, threads: int, machine: Machine, again: Callab
         remedy = f"pack it again with left={c.a.dtype.name!r}"
         raise PlanError("matmul", "b", "panels", "of four bits", f"ones for {c.a.dtype.name}", remedy)
     found = _decoded(c, isa, threads, machine)
-    return _opened(c, isa, threads, again) if found is None else found
+    return opened(c, isa, threads, again) if found is None else found
 
 
 def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -> Plan | None:
@@ -456,57 +355,4 @@ def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, thread
     return Plan(
         what=str(described), isa=isa, threads=threads, steps=(step,), operands=described.operands,
         scratch_bytes=scratch_s + in_lines(epilogue.scratch_bytes(c)), facts=tuple(said),
-    )  # fmt: skip
-
-
-def _opened(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], Plan]) -> Plan:
-    """The plan of many rows: a step opens the panels, and the product is of matrices."""
-    panels = c.b.values
-    assert isinstance(panels, Panels)  # the caller looked
-    count = -(-c.n // panels.nr)
-    row, still = count * panels.nr, (0,) * len(c.batch)
-    scale = c.b.scale
-    if panels.scale is not None:
-        scale = Shared(Matrix(row, 1, still, panels.scale), panels.block)
-    inner = again(replace(c, b=replace(c.b, values=Matrix(row, 1, still, panels.dtype), scale=scale)))
-    blocks = -(-c.k // panels.block) if panels.block else 0
-    outer, sizes = len(c.operands), (c.k * row, blocks * row * (panels.scale.size_bytes if panels.scale else 0))
-    codes = Operand(outer, in_lines(inner.workspace_bytes))
-    scales = Operand(outer, codes.offset_bytes + in_lines(sizes[0]))
-    places = {name: Operand(i) for i, name in enumerate(c.operands)} | {"b": codes, "b_scale": scales}
-    if panels.scale is None and scale is not None and scale.is_by_block:
-        places["b_scale"] = Operand(c.operands.index("b_scale"))
-    renamed = [*(places[name] for name in inner.operands), Operand(outer)]
-    d = Open(panels.scale, panels.nr)
-    given = (Operand(1), Operand(1, scales_at(c.k, c.n, panels.nr, NIBBLES[0])), codes, scales, c.k, blocks, row)
-    first = Step(KernelSpec(open_panels, d, d.parameters, isa), count, given)
-    steps = tuple(step.on(*renamed) for step in inner.steps)
-    if steps and c.k:
-        steps = (first, *steps)
-    fact = ("b", f"opened to {sizes[0] + sizes[1]} bytes of the workspace")
-    return replace(
-        inner, what=str(c), steps=steps, facts=(*inner.facts, fact), operands=c.operands,
-        workspace_bytes=scales.offset_bytes + in_lines(sizes[1]),
-    )  # fmt: skip
-
-
-def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threads: int) -> Plan:
-    """How b[k, n], elements of four bits, and the scales of its blocks are packed: operands b, scale, panels."""
-    if unpack.has_packed(b):
-        return unpack.unpacked(plan_pack(k, n, replace(b, packed=None), scale, nr, isa, threads), (b,))
-    count, x = -(-n // nr), scale.operand
-    d = PackNibbles(pack.kind(b) if n > 1 else "gather", nr)
-    e = PackScales(words_of(FMA32, float32, x.dtype)[1], NIBBLES[0].kept_scale(x.dtype), nr)
-    given = (Operand(0), Operand(2), k, n, b.row, b.column)
-    of_scales = (
-        Operand(1), Operand(2, scales_at(k, n, nr, NIBBLES[0])), -(-k // scale.size), n, x.row, x.column, scale.lines
-    )  # fmt: skip
-    steps = (
-        Step(KernelSpec(pack_nibbles, d, d.parameters, isa), count, given),
-        Step(KernelSpec(pack_scales, e, e.parameters, isa), count, of_scales),
-    )
-    facts_of = (("engine", f"{b.dtype.name} nibbles"), ("panels", f"{count} of {k // EIGHT} x {nr}"))
-    return Plan(
-        what=f"pack b[{k},{n}] of {b.dtype.name}", isa=isa, threads=threads, steps=steps if k and n else (),
-        operands=("b", "scale", "panels"), facts=facts_of,
     )  # fmt: skip
