@@ -55,6 +55,24 @@ def test_a_transposed_convolution_sums_what_reaches_an_element(stride: int, dila
             assert made[0, channel, out].tobytes() == np.asarray(chain(pairs), F).tobytes()
 
 
+@pytest.mark.parametrize("kernel", [(4, 6), (2, 2)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2), (2, 3), (5, 1)])
+def test_an_average_sums_its_window_in_row_order(kernel: tuple[int, int], stride: int, dilation: int) -> None:
+    """Whether or not elements that windows look at often are copied next to each other first."""
+    x = drawn(1, 2, 14, 23)
+    x[0, 1, 3, 4] = np.inf
+    attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [1, 1, 1, 0], "kernel_shape": kernel}
+    made = run("AveragePool", [x], {**attributes, "count_include_pad": 0}, (), 22)
+    for channel, row, column in np.ndindex(made.shape[1:]):
+        places = [(row * stride + i * dilation - 1, column * stride + j * dilation - 1)
+                  for i in range(kernel[0]) for j in range(kernel[1])]  # fmt: skip
+        found = [x[0, channel, i, j] for i, j in places if 0 <= i < 14 and 0 <= j < 23]
+        total: Any = F(-0.0)
+        for value in found:
+            total += value
+        assert made[0, channel, row, column].tobytes() == (total / F(len(found))).tobytes()
+
+
 def test_linear_resizing_weighs_two_places_by_fma() -> None:
     x = drawn(2, 7)
     made = run("Resize", [x, drawn(0), F([1, 1.6])], {"mode": "linear"}, (1, 2))

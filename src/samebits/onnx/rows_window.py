@@ -24,6 +24,9 @@ __all__ = ["ROWS"]
 _MOST = 256
 # Places along an axis that one kernel takes the largest of.
 _TOGETHER = 4
+# Windows that look so often at elements of a row that are steps apart look at a copy where these are side by side: a
+# load of elements apart takes an instruction for each, and as much text. Steps of two are picked from whole vectors.
+_OFTEN, _PICKED = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +111,24 @@ def _slid(call: NodeCall, extent: int, reach: int, stride: int, pads: tuple[int,
 
 
 def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]:
-    """For each place of the kernel, what all windows have there."""
+    """For each place of the kernel, what all windows have there: next to each other where many look at it."""
     b, x = call.b, _padded(call, x, window, padding, range(len(window.shape)))
-    outer = b.facts[x].shape[:2]
-    steps = (1, 1, *window.strides)
-    return [b.slice(x, (0, 0, *place), (*outer, *window.out), steps) for place in window.places()]
+    shape, stride = b.facts[x].shape, window.strides[-1]
+    width = shape[-1]
+    assert isinstance(width, int)  # as `_window` found
+    if stride <= _PICKED or math.prod(window.kernel) < _OFTEN * stride:
+        steps = (1, 1, *window.strides)
+        return [b.slice(x, (0, 0, *place), (*shape[:2], *window.out), steps) for place in window.places()]
+    steps, still, last = (1, 1, *window.strides[:-1], 1), (0,) * (len(shape) - 1), len(shape) - 1
+    parts, found = dict[int, str](), list[str]()
+    for *place, along in window.places():
+        start, phase = divmod(along, stride)
+        if phase not in parts:
+            extents = (*shape[:-1], -(-(width - phase) // stride))
+            part = b.slice(x, (*still, phase), extents, (*(1,) * last, stride))
+            parts[phase] = b.apply("copy", part)
+        found.append(b.slice(parts[phase], (0, 0, *place, start), (*shape[:2], *window.out), steps))
+    return found
 
 
 def _padded(call: NodeCall, x: str, window: Window, padding: Array, axes: Sequence[int]) -> str:
