@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formats import midpoints
 
 import samebits as sb
 from samebits import dtypes
@@ -14,7 +15,18 @@ from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError,
 from samebits.tensor import Tensor
 
 E4M3 = "float8_e4m3fn"
-X = np.random.default_rng(0).standard_normal((6, 10)).astype(np.float32) * 100
+
+
+def drawn(seed: int, shape: tuple[int, ...], size: float, to: str) -> Any:
+    """Random float32; every second one lies half way between two numbers of a format, on either side of zero."""
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal(shape).astype(np.float32) * np.float32(size)
+    ties = generator.permutation(midpoints(dtypes.of(to)))
+    x.reshape(-1)[::2] = np.copysign(np.resize(ties, -(-x.size // 2)), x.reshape(-1)[::2])
+    return x
+
+
+X = drawn(0, (6, 10), 100, E4M3)
 
 
 def codes(x: Any) -> list[Any]:
@@ -50,7 +62,7 @@ def test_layouts_threads_and_out_change_no_bit(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
 def test_packed_elements_go_straight_through(to: str, options: dict[str, Any]) -> None:
     for shape in ((6, 10), (3, 7), (1,), (0, 4), (5, 3000)):
-        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 3
+        x = drawn(1, shape, 3, to)
         due = sb.cast(x, to, **options)
         packed = sb.cast(Tensor.from_any(x), to, **options)
         assert packed.layout.pitch_bits == dtypes.of(to).width_bits
@@ -60,7 +72,7 @@ def test_packed_elements_go_straight_through(to: str, options: dict[str, Any]) -
         part = packed[..., 1:] if x.ndim == 2 else packed
         assert codes(sb.cast(part, "float32")) == codes(sb.cast(due[..., 1:] if x.ndim == 2 else due, "float32"))
     out = Tensor.zeros((3, 7), to, storage="packed")
-    x = np.random.default_rng(2).standard_normal((3, 7)).astype(np.float32)
+    x = drawn(2, (3, 7), 1, to)
     sb.cast(Tensor.from_any(x), to, out=out, **options)
     assert codes(out) == codes(sb.cast(x, to, **options))
 
