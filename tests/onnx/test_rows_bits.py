@@ -147,3 +147,14 @@ def test_an_lstm_is_its_formulas() -> None:
         c = f * c + i * run("Tanh", [total[:, 9:].copy()], {})
         h = o * run("Tanh", [c], {})
         assert made[step, 0].tobytes() == h.tobytes()
+
+
+@pytest.mark.parametrize(("op", "products"), [("RNN", 2), ("GRU", 3), ("LSTM", 2)])
+def test_steps_share_the_weights(op: str, products: int) -> None:
+    """A session keeps them in panels once, not once a step; the gates of a GRU are products of their own."""
+    arrays = onnx_edges.recurrent(op)
+    fixed = tuple(number for number in (1, 2, 3) if number < len(arrays))
+    proto, _ = protos.one(op, arrays, {"hidden_size": 3}, fixed, 1, 14, symbolic=False)
+    program = cpu.prepare(onnx.load(proto)).program
+    weights = [node.inputs[1] for node in program.nodes if node.operation == "contract"]
+    assert len(weights) > len(set(weights)) == products

@@ -41,6 +41,7 @@ class _UnrolledLayer:
         limit: What the activations' operands are cut to, a positive and a negative scalar; nothing where they are not.
         hidden: The extent of the state.
         is_linear_first: Whether a GRU multiplies the state before it is reset.
+        made: What every step asks for, by what it is: so that a session keeps the weights in one form once.
     """
 
     b: ProgramBuilder
@@ -52,12 +53,27 @@ class _UnrolledLayer:
     limit: tuple[str, ...]
     hidden: int
     is_linear_first: bool
+    made: dict[object, str]
 
     def gate(self, x: str, number: int, count: int = 1) -> str:
         """Some gates of a value that has all of them along its last axis."""
         shape = self.b.facts[x].shape
         starts = (0,) * (len(shape) - 1)
-        return self.b.slice(x, (*starts, number * self.hidden), (*shape[:-1], count * self.hidden), (1,) * len(shape))
+        ends = (*shape[:-1], count * self.hidden)
+        return self.once(
+            (x, number, count), lambda: self.b.slice(x, (*starts, number * self.hidden), ends, (1,) * len(shape))
+        )
+
+    def once(self, key: object, make: Callable[[], str]) -> str:
+        """What was made of a key before, or is made now."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def both(self, number: int, count: int) -> str:
+        """The sum of both biases of some gates."""
+        parts = [self.gate(bias, number, count) for bias in self.biases]
+        return self.once((*self.biases, number, count), lambda: self.b.apply("add", *parts))
 
     def bias(self, which: int, number: int) -> str:
         """A gate's bias of the input (0) or of the state (1)."""
@@ -81,8 +97,7 @@ class _UnrolledLayer:
         b = self.b
         total = b.apply("add", self.gate(step, 0, count), self.product(h, 0, count))
         if self.biases:
-            both = b.apply("add", *[self.gate(bias, 0, count) for bias in self.biases])
-            total = b.apply("add", total, both)
+            total = b.apply("add", total, self.both(0, count))
         return [self.gate(total, number) for number in range(count)]
 
 
@@ -104,7 +119,7 @@ def _gated(cell: _UnrolledLayer, step: str, states: Sequence[str]) -> list[str]:
     else:
         total = b.apply("add", own, cell.product(b.apply("mul", r, h), 2, 1))
         if cell.biases:
-            total = b.apply("add", total, b.apply("add", cell.bias(0, 2), cell.bias(1, 2)))
+            total = b.apply("add", total, cell.both(2, 1))
     one = b.scalar(1.0, b.facts[h].dtype)
     fresh = b.apply("mul", b.apply("sub", one, z), cell.active(1, total))
     return [b.apply("add", fresh, b.apply("mul", z, h))]
@@ -236,7 +251,7 @@ def _cell(call: NodeCall, x: str, kind: _Kind, number: int, hidden: int) -> _Unr
     return _UnrolledLayer(
         b, tuple(_part(b, given, step) for step in range(int(str(steps)))), weights[1], biases, peepholes,
         tuple(functions), limits, hidden,
-        bool(call.attributes.get("linear_before_reset", 0)),
+        bool(call.attributes.get("linear_before_reset", 0)), {},
     )  # fmt: skip
 
 

@@ -1,0 +1,171 @@
+"""Single ONNX nodes, and small models, beside ONNX Runtime: one thread, float32 unless a name says otherwise.
+
+What a model is made of, at the sizes of small networks for images and text. Each runs interleaved with ONNX Runtime in
+one process, so that either finds the caches as the other left them; medians. Microseconds include the call from Python.
+`python benches/nodes.py [NAME ...]` measures those whose name has one of these in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from _turns import medians
+from onnx import TensorProto, helper, numpy_helper
+
+import samebits as sb
+
+Array = np.ndarray[Any, Any]
+_RANDOM = np.random.default_rng(0)
+# Inputs, constants and nodes (operator, its inputs, its output, attributes); the last output is the model's.
+Nodes = list[tuple[str, list[str], str, dict[str, Any]]]
+Model = tuple[dict[str, Array], dict[str, Array], Nodes]
+_ROUNDS, _SECONDS = 200, 1.0
+
+
+def drawn(*shape: int) -> Array:
+    """Normal numbers."""
+    return _RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def one(op: str, *shape: int, **attributes: Any) -> Model:
+    """A node of one input."""
+    return {"x": drawn(*shape)}, {}, [(op, ["x"], "y", attributes)]
+
+
+def conv(channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1) -> Model:
+    """A convolution of a square image, padded to keep its size, with a bias."""
+    depth = channels // groups
+    weights = drawn(filters, depth, kernel, kernel) / np.float32(np.sqrt(depth * kernel**2))
+    slide = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
+    constants = {"w": weights, "b": drawn(filters)}
+    return {"x": drawn(1, channels, size, size)}, constants, [("Conv", ["x", "w", "b"], "y", slide)]
+
+
+def pool(op: str, channels: int, size: int, kernel: int, padding: int) -> Model:
+    """Windows in steps of two."""
+    return one(op, 1, channels, size, size, kernel_shape=[kernel] * 2, strides=[2, 2], pads=[padding] * 4)
+
+
+def product(batch: int, m: int, k: int, n: int) -> Model:
+    """Products of two inputs, as attention has them."""
+    return {"a": drawn(batch, m, k), "b": drawn(batch, k, n)}, {}, [("MatMul", ["a", "b"], "y", {})]
+
+
+def perceptron(rows: int) -> Model:
+    """784, 256, 128 and 10 numbers of so many digits."""
+    sizes, nodes, constants = (784, 256, 128, 10), Nodes(), dict[str, Array]()
+    name = "x"
+    for layer, (k, n) in enumerate(itertools.pairwise(sizes)):
+        constants |= {f"w{layer}": drawn(k, n) / np.float32(28), f"b{layer}": drawn(n)}
+        nodes.append(("Gemm", [name, f"w{layer}", f"b{layer}"], f"h{layer}", {}))
+        last = layer == len(sizes) - 2
+        name = "y" if last else f"r{layer}"
+        nodes.append(("Softmax" if last else "Relu", [f"h{layer}"], name, {}))
+    return {"x": drawn(rows, 784)}, constants, nodes
+
+
+def recurrent(steps: int, inputs: int, hidden: int) -> Model:
+    """An LSTM of one sequence."""
+    constants = {
+        "w": drawn(1, 4 * hidden, inputs) / 8,
+        "r": drawn(1, 4 * hidden, hidden) / 8,
+        "b": drawn(1, 8 * hidden),
+    }
+    return {"x": drawn(steps, 1, inputs)}, constants, [("LSTM", ["x", "w", "r", "b"], "y", {"hidden_size": hidden})]
+
+
+def quantised(m: int, k: int, n: int) -> Model:
+    """A product of int8 weights and of activations that are quantised on the way."""
+    constants = {"w": _RANDOM.integers(-127, 127, (k, n)).astype(np.int8), "s": np.float32([0.01])}
+    nodes: Nodes = [
+        ("DynamicQuantizeLinear", ["x"], "q,qs,qz", {}), ("MatMulInteger", ["q", "w", "qz"], "i", {}),
+        ("Cast", ["i"], "f", {"to": TensorProto.FLOAT}), ("Mul", ["qs", "s"], "t", {}), ("Mul", ["f", "t"], "y", {}),
+    ]  # fmt: skip
+    return {"x": drawn(m, k)}, constants, nodes
+
+
+def rows_of_a_table(rows: int, columns: int, count: int) -> Model:
+    """An embedding."""
+    places = {"i": _RANDOM.integers(0, rows, (1, count))}
+    return places, {"t": drawn(rows, columns)}, [("Gather", ["t", "i"], "y", {})]
+
+
+def resized(channels: int, size: int) -> Model:
+    """An image of twice the size."""
+    scales = {"s": np.float32([1, 1, 2, 2])}
+    return {"x": drawn(1, channels, size, size)}, scales, [("Resize", ["x", "", "s"], "y", {"mode": "linear"})]
+
+
+def normalised(rows: int, columns: int) -> Model:
+    """A layer norm."""
+    constants = {"s": drawn(columns), "b": drawn(columns)}
+    return {"x": drawn(rows, columns)}, constants, [("LayerNormalization", ["x", "s", "b"], "y", {"axis": -1})]
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "convolution 3 x 3, 64 of 56 x 56": lambda: conv(64, 56, 64, 3),
+    "convolution 7 x 7 by 2, 3 to 64 of 224 x 224": lambda: conv(3, 224, 64, 7, 2),
+    "convolution 1 x 1, 256 to 64 of 56 x 56": lambda: conv(256, 56, 64, 1),
+    "convolution 3 x 3, 512 of 7 x 7": lambda: conv(512, 7, 512, 3),
+    "depthwise 3 x 3 by 2, 96 of 112 x 112": lambda: conv(96, 112, 96, 3, 2, 96),
+    "depthwise 3 x 3, 384 of 14 x 14": lambda: conv(384, 14, 384, 3, 1, 384),
+    "largest of 3 x 3 by 2, 64 of 112 x 112": lambda: pool("MaxPool", 64, 112, 3, 1),
+    "average of 2 x 2 by 2, 64 of 56 x 56": lambda: pool("AveragePool", 64, 56, 2, 0),
+    "average of 512 images of 7 x 7": lambda: one("GlobalAveragePool", 1, 512, 7, 7),
+    "resize linear by 2, 64 of 28 x 28": lambda: resized(64, 28),
+    "relu, 64 of 56 x 56": lambda: one("Relu", 1, 64, 56, 56),
+    "sigmoid, 64 of 56 x 56": lambda: one("Sigmoid", 1, 64, 56, 56),
+    "softmax, 12 of 128 x 128": lambda: one("Softmax", 1, 12, 128, 128, axis=-1),
+    "layer norm, 128 of 768": lambda: normalised(128, 768),
+    "transpose to channels last, 64 of 56 x 56": lambda: one("Transpose", 1, 64, 56, 56, perm=[0, 2, 3, 1]),
+    "products 12 of 128 x 64 x 128": lambda: product(12, 128, 64, 128),
+    "products 12 of 1 x 64 x 128": lambda: product(12, 1, 64, 128),
+    "int8 weights, 128 x 384 x 1536": lambda: quantised(128, 384, 1536),
+    "int8 weights, 1 x 768 x 3072": lambda: quantised(1, 768, 3072),
+    "embedding, 128 of 30522 x 384": lambda: rows_of_a_table(30522, 384, 128),
+    "perceptron, 1 digit": lambda: perceptron(1),
+    "perceptron, 32 digits": lambda: perceptron(32),
+    "LSTM, 32 steps of 64 to 128": lambda: recurrent(32, 64, 128),
+}
+
+
+def proto(inputs: Mapping[str, Array], constants: Mapping[str, Array], nodes: Nodes) -> bytes:
+    """The model as a file has it."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
+    given = [helper.make_tensor_value_info(name, kinds[name], list(x.shape)) for name, x in inputs.items()]
+    made = [helper.make_node(op, names, out.split(","), **attributes) for op, names, out, attributes in nodes]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(
+        made, "bench", given, [result], [numpy_helper.from_array(x, name) for name, x in constants.items()]
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    print(f"{'model':48} {'ours us':>9} {'ORT us':>9} {'ORT/ours':>8}")
+    for name, make in MODELS.items():
+        if sys.argv[1:] and not any(word in name for word in sys.argv[1:]):
+            continue
+        feeds, constants, nodes = make()
+        model = proto(feeds, constants, nodes)
+        ours = sb.load(model, threads=1)
+        theirs = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        np.testing.assert_allclose(ours.run(feeds)["y"], theirs.run(None, feeds)[0], rtol=1e-3, atol=1e-4)
+        calls = {"ours": functools.partial(ours.run, feeds), "theirs": functools.partial(theirs.run, None, feeds)}
+        once = sum(medians(calls, 3).values())
+        a, b = medians(calls, max(5, min(_ROUNDS, int(_SECONDS / once)))).values()
+        print(f"{name:48} {a * 1e6:9.1f} {b * 1e6:9.1f} {b / a:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
