@@ -20,7 +20,7 @@ from samebits.errors import OptionError, SamebitsError, in_short, message
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
-from samebits.kinds import ArrayKind, check_untraced, kind_of, narrow_storage, to_kind
+from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.memory import address_of
 from samebits.native.table import check_threads
 from samebits.operations import dim
@@ -189,8 +189,6 @@ class Session:
             made = {name: made[name] for name in wanted}
         else:
             kind = kind_of(first)
-            if kind == "torch":
-                check_untraced("run")
             is_packed = self._narrow and narrow_storage(kind) == "packed"
             specialised = self._specialised(values, self._narrow if is_packed else frozenset())
             # JAX takes no memory that is less aligned, and a Tensor may become its array.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
+from samebits.kinds import check_untraced, kind_of
 from samebits.operations.dim import Dim
 from samebits.operations.fact import Fact
 from samebits.program.constants import Value, given
@@ -78,10 +79,12 @@ def as_value(program: Program, name: str, x: object) -> Value:
     Raises:
         DTypeError: Its elements are of another format.
         DeviceError: They are elsewhere than on the host.
-        ExchangeError: Its library does not share its memory.
+        ExchangeError: Its library does not share its memory, or records what is computed.
     """
     from samebits.ops.call import as_tensor  # which NumPy's arrays do without
 
+    if kind_of(x) == "torch":
+        check_untraced("run")
     tensor, fact = as_tensor("run", f"input {name!r}", x), program.facts[name]
     if tensor.dtype != fact.dtype:  # before a format that NumPy has not gets there
         raise _wrong_dtype(name, tensor.dtype.name, fact)
