@@ -172,7 +172,7 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
     assert group_of(down, engine.FMA32, 250, 32, 100, 2, Caches()) == 2
     # Panels that are packed alone are whole lines of words of one element, and B comes from a cache.
     assert group_of(c, engine.FMA32, 250, 32, 100, 1, Caches(panels_alone=True)) == 8
-    alone, bytes_ = Caches(panels_alone=True, down_cached=64 << 20), dense(10, 4096, 4096, int8, int32)
+    alone, bytes_ = Caches(panels_alone=True, rows_cached=64 << 20), dense(10, 4096, 4096, int8, int32)
     for of, row, nr, group in (
         (c, engine.FMA32, 32, 1), (c, engine.FMA32, 8, 8), (dense(10, 4096, 4096, bfloat16), engine.FMA32, 32, 1),
         (bytes_, engine.ROWS[3], 32, 8), (bytes_, engine.ROWS[3], 64, 4),

@@ -35,9 +35,9 @@ def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int 
 def test_few_rows_stream_and_how_many_is_the_machines() -> None:
     assert [form(of(m)) for m in (1, 24, 25)] == [STREAMED, STREAMED, FUSED]
     assert [form(of(m), Caches(streamed_rows=2)) for m in (2, 3)] == [STREAMED, FUSED]
-    near = Caches(down_cached=512 * 512 * 4, streamed_cached=7)
+    near = Caches(rows_cached=512 * 512 * 4, streamed_cached=7)
     assert [form(of(m), near) for m in (7, 8)] == [STREAMED, FUSED]
-    assert form(of(24), replace(near, down_cached=512 * 512 * 4 - 1)) == STREAMED
+    assert form(of(24), replace(near, rows_cached=512 * 512 * 4 - 1)) == STREAMED
     assert form(of(24, COLUMNS), near) == STREAMED
     # Of checked columns three, whatever the machine streams; where a word holds several elements fewer.
     assert [form(of(m, COLUMNS, engine.PAIRS)) for m in (3, 4)] == [STREAMED, FUSED]

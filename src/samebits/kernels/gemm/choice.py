@@ -310,7 +310,7 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):
         longest = max(longest, elements // (caches.kept_panels * mr) // KC_LEAST * KC_LEAST)
-    if is_fused and is_plain and inner.steps <= caches.down_whole:
+    if is_fused and is_plain and 0 < inner.steps <= caches.down_whole:
         longest = inner.steps
     parts = max(1, -(-inner.steps // longest))
     kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST

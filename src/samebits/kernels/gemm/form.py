@@ -121,7 +121,8 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
 
 def is_cached(c: Contraction, engine: Engine, caches: Caches) -> bool:
     """Whether words of B are so few that it comes from a cache."""
-    return engine.steps(c.k) * c.n * engine.word.size_bytes <= caches.down_cached
+    most = caches.down_cached if runs_down(c) else caches.rows_cached
+    return engine.steps(c.k) * c.n * engine.word.size_bytes <= most
 
 
 def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:

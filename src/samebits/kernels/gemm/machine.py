@@ -58,7 +58,7 @@ class Caches:
             and 202).
         streamed_rows: Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096
             x 4096: 6.6 GB/s of B streamed and 4.7 packed on the way).
-        streamed_cached: The same where rows of B come from a cache (`down_cached`) and those of A are contiguous, so
+        streamed_cached: The same where rows of B come from a cache (`rows_cached`) and those of A are contiguous, so
             that the first micropanel may pack B as it reads it.
         streamed_always: The same where a word holds several elements, so that packing pays sooner.
         kc_streamed: Words of float32 along K of a block there, where columns of B are packed on the way, and beside
@@ -73,7 +73,8 @@ class Caches:
             contiguous and at most `fused_rows` of A use them: the block of A is then in the first cache beside a panel.
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
-        panels_alone: Whether panels of words of one element that come from a cache (`down_cached`) are packed one at a
+        rows_cached: Where rows of B are contiguous, words that come from a cache take at most so many bytes.
+        panels_alone: Whether panels of words of one element that come from a cache (`rows_cached`) are packed one at a
             time, so that they stay in the first cache until they are used: the rows of the next one are in the second
             cache by then (`following`).
     """
@@ -96,12 +97,13 @@ class Caches:
     kc_fused: int = 256
     fused_rows: int = 40
     down_cached: int = 0
+    rows_cached: int = 0
     panels_alone: bool = False
 
     @property
     def far(self) -> Caches:
         """The same where all right operands come from memory, as they are many."""
-        return replace(self, down_cached=0)
+        return replace(self, down_cached=0, rows_cached=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ SAPPHIRE_RAPIDS = replace(
         fused_rows=72,
         streamed_cached=12,
         down_cached=16 << 20,
+        rows_cached=16 << 20,
         panels_alone=True,
     ),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
@@ -259,7 +262,14 @@ CASCADE_LAKE = replace(
     name="cascadelake",
     blocks=Tile(6, 2),
     equal_blocks=Tile(7, 2),
-    caches=Caches(down_all=384 << 10, down_whole=1024, kc_fused=128, fused_rows=256),
+    caches=Caches(
+        down_all=384 << 10,
+        down_whole=1024,
+        kc_fused=128,
+        fused_rows=256,
+        streamed_cached=15,
+        rows_cached=2400 << 10,
+    ),
     sizes_of_wide=replace(SHIPPED, a_bytes=256 << 10, kc=512, kc_few_rows=1024),
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),
     four_wide=True,
