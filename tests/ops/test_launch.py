@@ -16,6 +16,7 @@ from samebits.kernels import composites
 from samebits.kernels.random import Random
 from samebits.operations import registry
 from samebits.operations.conversion import Converted
+from samebits.operations.convolution import Convolution
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
@@ -56,6 +57,8 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("rows", RowWise(composites.softmax(), (-3, -1)), [some(2, 3, 4)]),
     ("contract", MatrixProduct(), [some(2, 3, 40), some(40, 5)]),
     ("contract", MatrixProduct(single("add", dtypes.float32, dtypes.float32)), [some(3, 4), some(2, 4, 5), some(5)]),
+    ("convolve", Convolution((2, 1), (1, 1), (1, 0), (2, 3)), [some(2, 3, 4, 5), some(4, 3, 2, 3)]),
+    ("convolve", Convolution((1,), (2,), (1,), (5,), 3), [some(5, 2, 3).T, some(3, 1, 2)]),
     ("reshape", Reshape((4, 6)), [some(2, 3, 4)]),
     ("reshape", Reshape((4, 6)), [some(4, 3, 2).T]),
     ("transpose", Transpose((2, 0, 1)), [some(2, 3, 4)]),
