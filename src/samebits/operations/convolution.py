@@ -156,7 +156,7 @@ def _takes(attributes: Convolution, views: Sequence[View]) -> list[Shape | None]
 
 
 def _is_pointwise(slides: Sequence[Slide]) -> bool:
-    """Whether each window is one element of the image, and each element one of a window."""
+    """Whether each window is exactly one element of the image, and each element has a window."""
     return all(s.kernel == s.stride == 1 and not s.before and s.out == s.extent for s in slides)
 
 

@@ -143,7 +143,12 @@ def plan(
 
 
 def _together(sums: Sums) -> Sums | None:
-    """The same sums and those of what lies between the rows of windows, as one row; None where that gains nothing."""
+    """The same sums as one long row, None where that gains nothing.
+
+    The image is wider than there are windows in a row: 16 elements beside 14 windows of a kernel of 3. The two places
+    behind each row of windows are computed as if windows began there too, from elements of this row and the next, so
+    that the row goes on; what they give is left out when the results are copied.
+    """
     if len(sums.windows) < 2 or sums.along[-1] != 1 or sums.windows[-1] > _NARROW:
         return None
     *outer, rows, columns = sums.windows

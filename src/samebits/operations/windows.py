@@ -47,7 +47,7 @@ class Slide:
 
     @property
     def phases(self) -> int:
-        """In how many an image is copied, so that windows are neighbours in each."""
+        """How many phases the image is copied in: within one of them neighbouring windows look at neighbours."""
         return self.stride if self.kernel > 1 and self.dilation == 1 else 1
 
     @property
@@ -115,7 +115,7 @@ def image_copy(
     """Copy some channels of x, from an element on, to where windows look; what is beside them stays +0."""
     dtype, _, steps = x
     made: list[Step] = []
-    for phases in itertools.product(*[range(s.phases) for s in slides]):
+    for phases in itertools.product(*[range(min(s.phases, s.kernel)) for s in slides]):  # windows look at no others
         parts = [slide.copied(phase) for slide, phase in zip(slides, phases, strict=True)]
         shape = channels, *[count for _, _, count in parts]
         source = shape, (steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])

@@ -66,6 +66,7 @@ class KnownCalls:
         places: list[CallPlace] = [(WORKSPACE, 0), *[(number, 0) for number, _ in operands]]
         places += [(RESULT - number, 0) for number in range(len(results))]
         places += [(FIXED, address) for address in table.constants]
+        # No address may have a bit below the widest element's size.
         unit = max(x.layout.pitch_bits >> 3 for x in (*given, *results))
         room, kind = bound.arena_bytes, kind_of(made[0])
         call = key, self._owner, inputs, named
