@@ -1,4 +1,4 @@
-"""Optimisers within compiled functions: the graph breaks off before a step and goes on behind it."""
+"""Compiled functions: they break off before a step of an optimiser and go on behind it; each is counted alone."""
 
 from __future__ import annotations
 
@@ -54,3 +54,13 @@ def test_one_graph_of_a_step_is_refused() -> None:
         remedy = f"call {name} outside of the compiled function"
         assert f"(reason: {name}: fullgraph is True, must be False around it; {remedy})" in str(caught.value)
     assert (p.tolist(), p.grad.tolist()) == ([1.0] * 3, [1.0] * 3)
+
+
+def test_compiling_one_function_does_not_count_for_another() -> None:
+    torch._dynamo.reset()
+    x = torch.ones(2, 3)
+    functions = (st.exp, st.log, st.erf, st.relu, st.gelu, st.softmax, st.log_softmax, st.sum, st.mean)
+    assert len(functions) > torch._dynamo.config.recompile_limit
+    for function in functions:
+        given = (x, -1) if "softmax" in function.__name__ else (x,)
+        assert torch.equal(torch.compile(function, fullgraph=True, backend="eager")(*given), function(*given))

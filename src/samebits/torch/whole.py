@@ -46,4 +46,7 @@ def whole(function: Callable[P, R]) -> Callable[P, R]:
             return function(*arguments, **options)
         return memo.as_one(found, function, arguments, options, told)  # type: ignore[no-any-return]
 
+    # torch.compile counts compilations by code, and stops after eight: each function has its own.
+    code = called.__code__  # type: ignore[attr-defined]
+    called.__code__ = code.replace(co_name=function.__name__, co_qualname=function.__qualname__)  # type: ignore[attr-defined]
     return called
