@@ -86,6 +86,12 @@ def test_a_model_whose_objects_are_there_loads_neither_texts_nor_what_it_does_no
     assert [name for name in found if name.startswith(rooms)] == []
 
 
+def test_products_of_torch_load_no_compiler_of_its_own():
+    text = "import sys, torch, samebits.torch as st; st.mm(torch.ones(2, 3), torch.ones(3, 2)); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert {"torch._dynamo", "samebits.torch.optimizers"}.isdisjoint(run.stdout.split())
+
+
 def test_next_to_nothing_stands_between_the_command_and_its_answer_to_signals():
     text = "import sys; before = {*sys.modules}; import samebits.cli; print(*sorted({*sys.modules} - before))"
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -5,6 +5,9 @@ Names and arguments are torch's. The order of every sum, forward and backward, i
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from samebits.optional import missing
 
 try:
@@ -31,10 +34,13 @@ from samebits.torch.functions import (
     sum,
 )
 from samebits.torch.modules import GELU, Embedding, LayerNorm, Linear, LogSoftmax, ReLU, Softmax
-from samebits.torch.optimizers import SGD, AdamW, clip_grad_norm_
 from samebits.torch.products import addmm, baddbmm, bmm, linear, matmul, mm
 from samebits.torch.quantized import QuantLinear
 from samebits.torch.spec import use_spec
+
+# Optimisers tell torch's compiler where to break off, which loads it: half of an import, when it is first asked for.
+if TYPE_CHECKING:
+    from samebits.torch.optimizers import SGD, AdamW, clip_grad_norm_
 
 __all__ = [
     "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax",
@@ -42,3 +48,17 @@ __all__ = [
     "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "linear", "log", "log_softmax",
     "matmul", "mean", "mm", "ordered_all_reduce", "relu", "softmax", "sum", "use_spec",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Import optimisers once somebody names one."""
+    if name not in ("AdamW", "SGD", "clip_grad_norm_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.optimizers"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return __all__
