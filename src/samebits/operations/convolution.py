@@ -17,7 +17,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import ShapeError
+from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.gemm.order import CHAIN
@@ -94,7 +94,7 @@ class Convolution:
 
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
-        is_short = math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
+        is_short = 0 < math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
         return is_short and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
@@ -117,13 +117,19 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     operands = dense(w.dtype, (groups, filters // groups, k)), dense(x.dtype, (x.shape[0], groups, k, area))
     (made,) = matmul.ROWS[0].infer(attributes.product, operands)
+    if not made.dtype is x.dtype is w.dtype:
+        actual, expected = f"{x.dtype.name} and {w.dtype.name}", "of one format, which their product has too"
+        raise DTypeError("convolve", "operands", "dtypes", actual, expected, "convert them first")
     return (dense(made.dtype, (x.shape[0], filters, *attributes.out)),)
 
 
 def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays
+    (fact,) = _infer(attributes, [dense(dtypes.of(array.dtype), array.shape) for array in arrays])
     batch, _, *image = x.shape
     filters, depth, *kernel = w.shape
+    if 0 in attributes.out:
+        return (np.empty((batch, filters, *attributes.out), x.dtype),)  # no image has to hold a window then
     slides, groups = attributes.slides(tuple(image), tuple(kernel)), attributes.groups
     padding = [(s.before, max(s.total - s.before - s.extent, 0)) for s in slides]
     padded = np.pad(x, [(0, 0), (0, 0), *padding])
@@ -136,7 +142,6 @@ def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array,
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     columns = windows.transpose(0, 1, *last, *spatial).reshape(batch, groups, k, area)
     left = w.reshape(groups, filters // groups, k)
-    (fact,) = _infer(attributes, [dense(dtypes.of(array.dtype), array.shape) for array in arrays])
     made = product(left, columns, fact.dtype, spec=attributes.spec)
     return (made.reshape(batch, filters, *attributes.out),)
 
@@ -185,7 +190,7 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
     own = own_image(slides, steps)
     lies = own or copied_image(slides)
     at = 0 if own else in_lines(x[1] * lies.channel * size)
-    row_bytes = groups * k * inner * size
+    row_bytes = max(1, groups * k * inner * size)
     rows = min(out[2], max(1, _NEAR // row_bytes, -(-_COLUMNS // inner)))
     behind, room, scratch = at + in_lines(rows * row_bytes), 0, 0
     parts = [] if own else zeros(dtype, x[1] * lies.channel, target.isa, threads)
