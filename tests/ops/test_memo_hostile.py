@@ -50,6 +50,28 @@ def test_a_call_while_the_interpreter_ends_is_like_any_other():
     assert (done.returncode, done.stdout, done.stderr) == (0, "11 14;" * 3, "")
 
 
+SMALL = """
+import threading
+import numpy as np
+import samebits as sb
+from samebits.ops import memo
+
+memo.compile_known()
+x = np.ones(4, np.float32)
+for _ in range(5):
+    sb.add(x, x)
+threading.stack_size(1 << 15)
+thread = threading.Thread(target=lambda: print(sb.add(x, x)))
+thread.start()
+thread.join()
+"""
+
+
+def test_a_call_needs_no_more_of_the_stack_than_the_smallest_thread_has():
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2. 2. 2. 2.]\n", "")
+
+
 def test_memory_outlives_a_buffer_closed_while_later_arguments_are_read(way):
     """torch asks code of the user what its tensors are: that may close what was read before it."""
 

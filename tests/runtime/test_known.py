@@ -13,6 +13,7 @@ import pytest
 import remembering
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
 import samebits as sb
 from samebits import dtypes
@@ -22,8 +23,10 @@ from samebits.native import calls
 from samebits.native.argument_text import MOST_RESULTS
 from samebits.operations import dim
 from samebits.operations.moves import AxisGather
+from samebits.ops import memo
 from samebits.program.builder import ProgramBuilder
 from samebits.runtime import cpu, reference
+from samebits.runtime.known import KnownCalls
 from samebits.runtime.specialised import Specialised
 
 pytestmark = pytest.mark.usefixtures("emitted")
@@ -172,6 +175,49 @@ def test_what_is_refused_is_refused_after_runs_like_it():
     assert bits(session.run(given)) == due(session.program, given)
 
 
+def test_names_are_told_by_what_they_are_equal_to():
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            return False
+
+    session, given = cpu.prepare(program("y")), feeds()
+    for _ in range(4):
+        session.run(given)
+    with pytest.raises(OptionError, match="input 'x' is not an input"):
+        session.run({Name(name): x for name, x in given.items()})
+
+
+def test_an_input_that_is_taken_out_while_torch_describes_it_is_the_one_that_was_given():
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            given["x"] = torch.zeros(3, 4)
+            return function(*args, **kwargs or {})
+
+    session, given = cpu.prepare(program("y")), {name: torch.from_numpy(x) for name, x in feeds().items()}
+    for _ in range(5):
+        session.run(given)
+    with Mode():
+        made = session.run(given)
+    assert not given["x"].any()
+    assert bits(made) == due(session.program, feeds())
+
+
+def test_a_key_of_another_owner_is_not_learned():
+    """As where two threads have each begun to know the runs of one session."""
+    x = normal(3)
+    owners = [KnownCalls() for _ in range(2)]
+    b = ProgramBuilder("negative")
+    session = cpu.prepare(b.build({"y": b.apply("neg", b.input("x", dtypes.float32, (3,)))}))
+    made = session.run({"x": x})
+    call = (), {"x": x}, [(0, x)], session.bound({"x": x}), tuple(made.values())
+    owners[0].learn(owners[1].answer((), {"x": x}), *call)
+    assert not calls._records
+    owners[1].learn(owners[1].answer((), {"x": x}), *call)
+    assert (owners[1].answer((), {"x": x}) == -x).all()
+
+
 def test_what_the_data_may_make_a_run_refuse_is_left_to_python():
     b = ProgramBuilder("pick")
     table, place = b.input("table", dtypes.float32, (5, 3)), b.input("place", dtypes.int64, (2,))
@@ -194,6 +240,8 @@ def test_a_program_without_inputs_and_one_with_many_outputs(monkeypatch):
     for _ in range(4):
         assert bits(session.run({})) == due(session.program, {})
         assert bits(wide.run({"x": normal(3)})) == due(wide.program, {"x": normal(3)})
+    monkeypatch.setattr(memo, "teach", None)  # what is never known is not told again at each run
+    assert bits(wide.run({"x": normal(3)})) == due(wide.program, {"x": normal(3)})
 
 
 def test_narrow_and_half_formats():
@@ -262,7 +310,7 @@ def test_memory_that_there_is_not_is_said_and_nothing_is_lost():
     session, given = cpu.prepare(program("y", "e")), feeds(20_000)
     for _ in range(4):
         session.run(given)
-    with use_resource(Empty()), pytest.raises(MemoryError):
+    with use_resource(Empty()), pytest.raises(MemoryError, match="run: memory for its outputs"):
         session.run(given)
     assert bits(session.run(given)) == due(session.program, given)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samebits as sb
 import samebits.torch as st
 from samebits.errors import SamebitsError
+from samebits.native import calls
 from samebits.ops import memo
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -232,6 +234,24 @@ def test_autocast_the_order_of_sums_and_accumulation_decide_such_a_call() -> Non
             st.use_spec(SPEC),
         ):
             st.linear(x, weight)
+
+
+def test_such_calls_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole("exp")
+    monkeypatch.setattr(calls, "_KEPT", len(calls._records) + 5)
+    for chunk in range(1, 20):
+        with st.use_spec(sb.Spec(chunk=chunk)):
+            assert torch.equal(st.exp(X.abs()), st.exp(X.abs()))
+        assert len(calls._records) <= calls._KEPT
+
+
+def test_what_is_asked_of_torch_at_such_a_call_is_let_go() -> None:
+    assert memo.compile_known()
+    said: list[int] = []
+    before = sys.getrefcount(said)
+    for _ in range(10):
+        assert type(memo.known(st.exp, (X,), {}, True, (lambda: said,) * 3)) is bytes  # type: ignore[misc]
+    assert sys.getrefcount(said) == before
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])

@@ -267,6 +267,7 @@ def _text(m: Module) -> None:
     """
     f = m.function("text", "i64", "ptr", "ptr")
     x, key = f.arguments
+    _refuse(f, f.load(x, OBJECT_TYPE) != f.state("str_type"))  # one of the user's may be equal to others
     length = f.stack("i64")
     characters = f.call("PyUnicode_AsUTF8AndSize", x, length)
     with f.when(characters.is_null):  # half of a surrogate pair has no bytes

@@ -142,8 +142,10 @@ def _known(m: Module) -> None:
         watchers = f.load(args, 32)
         with f.loop(f.call("PyTuple_Size", watchers)) as i:
             watcher = f.call("PyTuple_GetItem", watchers, i)
-            said = f.own(required(f, f.call("PyObject_Vectorcall", watcher, None, 0, None)))
-            with f.when(f.call("PyObject_IsTrue", said.now) != 0):
+            said = required(f, f.call("PyObject_Vectorcall", watcher, None, 0, None))
+            is_so = f.call("PyObject_IsTrue", said)
+            f.call("Py_DecRef", said)
+            with f.when(is_so != 0):
                 f.ret(f.incref(f.state("no_key")))
     answer = f.call("answer", args, places)
     with f.loop(f.load(places, 0, "i64")) as i:
@@ -182,12 +184,16 @@ def _answer(m: Module, facts: ClassSlots) -> None:
 
     with f.loop(positional) as i:
         describe(f.call("PyTuple_GetItem", arguments, i))
-    position, name, value = f.stack("i64"), f.stack("ptr"), f.stack("ptr")
+    position, name, value, held = f.stack("i64"), f.stack("ptr"), f.stack("ptr"), f.own()
     f.store(f.constant(0), position)
     with f.loop(f.call("PyDict_Size", options)):
         give_up(f.call("PyDict_Next", options, position, name, value) == 0)
+        # The inputs of a session are a dictionary of the user's: while torch describes a value, another thread may take
+        # it out.
+        held.set(f.incref(f.load(value)))
         describe(f.load(name), is_name=True)
-        describe(f.load(value))
+        describe(held.now)
+        f.call("Py_DecRef", f.take(held))
     size = f.as_(end.now, "i64") - f.as_(key, "i64")
     made_key = f.own(required(f, f.call("PyBytes_FromStringAndSize", key, size)))
     found = f.call("PyDict_GetItemWithError", f.state("records"), made_key.now)
@@ -275,6 +281,8 @@ def _results(f: Function, makers: CValue, end: CValue, places: CValue, give_up: 
         result.set(required(f, f.call("PyTuple_New", several)))
     with f.loop(several) as i:
         one = f.call("made", f.call("PyTuple_GetItem", makers, i), end, places, i)
+        with f.when(one.is_null):  # Python says why there is no room
+            f.call("failed")
         give_up(one.is_null)
         with f.when(several > 1):
             f.call("PyTuple_SetItem", result.now, i, one)
@@ -301,7 +309,8 @@ def _run(
     with f.when(target >= 0):
         give_up(f.call("is_apart", head, others, addresses) == 0)
         result.set(f.incref(f.load(places, target * 8 + OBJECTS)))
-    frame = f.stack("i64", FRAME_WORDS)
+    # No more of the stack than this table has words: a thread may have few pages of it.
+    frame = f.value(f"alloca i64, i64 {_field(f, head, 'words').text}, align 8", "ptr")
     f.store(frame, addresses, 8 * FRAME)
     pool = f.variable("i64", 0)
     with f.when(item[2] != f.state("none")):

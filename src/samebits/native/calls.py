@@ -177,10 +177,14 @@ def record(
     words = array("q", [head[name] for name in HEAD]) + words
     for some in (*patches, *others, *bounds):
         words.extend(some)
+    workers = _pool_address if table.shares else None
+    _keep(key, (words.tobytes(), tuple(made), workers, table.threads, keep))
+
+
+def _keep(key: bytes, found: tuple[Any, ...]) -> None:
     if len(_records) >= _KEPT:
         _records.clear()
-    workers = _pool_address if table.shares else None
-    _records[key] = (words.tobytes(), tuple(made), workers, table.threads, keep)
+    _records[key] = found
 
 
 def share(key: bytes, known: bytes, numbers: Sequence[int], keep: object) -> None:
@@ -199,7 +203,7 @@ def share(key: bytes, known: bytes, numbers: Sequence[int], keep: object) -> Non
     for place in (*range(at + 1, bounds, 3), *range(bounds, len(words), 4)):
         if words[place] < len(numbers):
             words[place] = numbers[words[place]]
-    _records[key] = (words.tobytes(), *found[1:-1], (found[-1], keep))
+    _keep(key, (words.tobytes(), *found[1:-1], (found[-1], keep)))
 
 
 def forget(keys: Iterable[bytes]) -> None:

@@ -344,15 +344,14 @@ def as_one(
         made = function(*arguments, **options)
     finally:
         asked.recalls = None
-    if len(recalls) == 1 and recalls[0][3] is made and known is not None:
+    if len(recalls) == 1 and recalls[0][3] is made:
         ((inner, given, named, _),) = recalls
         own, others = _arrays(told, options), _arrays(given, named)
-        keep = _told(key, function, told, options, True)
-        if keep is not None and set(others) <= set(own):
+        keep = _told(key, function, told, options, True) if set(others) <= set(own) else None
+        if keep is not None:
             from samebits.native import calls
 
-            inner_key = struct.pack("<Q", id(inner)) + known(None, given, named, True)[8:]
-            calls.share(key, inner_key, [own.index(x) for x in others], keep)
+            calls.share(key, _key(inner, given, named, True), [own.index(x) for x in others], keep)
     return made
 
 
@@ -455,10 +454,12 @@ def _told(
             keep += x.dtype, x.engine, x.scale, x.tensor.dtype
         else:
             keep.append(getattr(x, "dtype", x))
-    # No record is of None: this is the key again, of what is kept.
-    if known is None or known(None, arguments, options, *is_memory)[8:] != key[8:]:
-        return None
-    return keep
+    return keep if _key(function, arguments, options, *is_memory) == key else None
+
+
+def _key(function: object, arguments: tuple[Any, ...], options: dict[str, Any], *is_memory: bool) -> bytes:
+    """The key of a call, which is not made: no record is of None."""
+    return b"" if known is None else struct.pack("<Q", id(function)) + known(None, arguments, options, *is_memory)[8:]
 
 
 def _made(maker: Maker) -> tuple[Any, Any, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from samebits.kinds import kind_of
+from samebits.native.argument_text import MOST_RESULTS
 from samebits.native.call_text import FRAME_WORDS
 from samebits.native.table import FIXED, RESULT, WORKSPACE, CallPlace
 from samebits.ops import memo
@@ -44,7 +45,9 @@ class KnownCalls:
     def takes(bound: Specialised) -> bool:
         """Whether calls that run this can be known."""
         table = bound.table
-        return table is not None and table.compiled and len(table.template) <= FRAME_WORDS
+        if table is None or len(bound.outputs) > MOST_RESULTS:
+            return False
+        return table.compiled and len(table.template) <= FRAME_WORDS
 
     def learn(
         self, key: bytes, inputs: tuple[Any, ...], named: dict[str, Any], operands: Sequence[tuple[int, Any]],
