@@ -147,6 +147,16 @@ _UNKNOWN = "extents and weights must be known when the model is loaded, in as ma
                 ),
             )
         ],
+        *[
+            (
+                op,
+                [np.zeros((1, 1, 300), np.float32)],
+                {"kernel_shape": [257]},
+                (),
+                "a kernel of [257] has more than 256 places",
+            )
+            for op in ("AveragePool", "LpPool")
+        ],
         ("ConvTranspose", [X, X], {}, (), _UNKNOWN),
         (
             "ConvTranspose",

@@ -55,6 +55,19 @@ def test_a_transposed_convolution_sums_what_reaches_an_element(stride: int, dila
             assert made[0, channel, out].tobytes() == np.asarray(chain(pairs), F).tobytes()
 
 
+def test_windows_of_many_places() -> None:
+    """A convolution, and the largest, of more places than can be operands of one kernel."""
+    x, w = drawn(1, 2, 30, 31), drawn(3, 2, 19, 18)
+    made = run("Conv", [x, w], {"strides": [6, 9]})
+    for filter, row, column in np.ndindex(3, 2, 2):
+        seen = x[0, :, 6 * row : 6 * row + 19, 9 * column : 9 * column + 18]
+        due = chain(list(zip(w[filter].flat, seen.flat, strict=True)))
+        assert made[0, filter, row, column].tobytes() == due.tobytes()
+    largest = run("MaxPool", [x], {"kernel_shape": [19, 18], "strides": [6, 9]})
+    windows = np.lib.stride_tricks.sliding_window_view(x, (19, 18), (2, 3))[:, :, ::6, ::9]
+    assert (largest == windows.max((4, 5))).all()
+
+
 @pytest.mark.parametrize("kernel", [(4, 6), (2, 2)])
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2), (2, 3), (5, 1)])
 def test_an_average_sums_its_window_in_row_order(kernel: tuple[int, int], stride: int, dilation: int) -> None:

@@ -20,7 +20,7 @@ from samebits.operations.operation import Array
 
 __all__ = ["ROWS"]
 
-# Places of a kernel, each of which is an operand of one kernel or a part of one concat.
+# Places of a window that is added up, each of which is an operand.
 _MOST = 256
 # Places along an axis that one kernel takes the largest of.
 _TOGETHER = 4
@@ -79,10 +79,8 @@ def _window(call: NodeCall, kernel: Sequence[int] | None = None) -> Window:
     pads = given["pads"] or (0,) * (2 * count)
     if not len(kernel) == len(strides) == len(dilations) == count or len(pads) != 2 * count:
         raise Unsupported(f"kernel, strides, dilations or pads are not of {count} axes")
-    if min(*kernel, *strides, *dilations) < 1 or min(pads) < 0 or math.prod(kernel) > _MOST:
-        raise Unsupported(
-            f"a kernel of {list(kernel)} by {list(strides)} is not of 1 to {_MOST} places, padded by counts"
-        )
+    if min(*kernel, *strides, *dilations) < 1 or min(pads) < 0:
+        raise Unsupported(f"a kernel of {list(kernel)} by {list(strides)} is not of 1 or more places, padded by counts")
     axes = [
         _slid(call, known[i], (kernel[i] - 1) * dilations[i] + 1, strides[i], (pads[i], pads[count + i]))
         for i in range(count)
@@ -112,6 +110,8 @@ def _slid(call: NodeCall, extent: int, reach: int, stride: int, pads: tuple[int,
 
 def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]:
     """For each place of the kernel, what all windows have there: next to each other where many look at it."""
+    if math.prod(window.kernel) > _MOST:
+        raise Unsupported(f"a kernel of {list(window.kernel)} has more than {_MOST} places")
     b, x = call.b, _padded(call, x, window, padding, range(len(window.shape)))
     shape, stride = b.facts[x].shape, window.strides[-1]
     width = shape[-1]
@@ -213,6 +213,7 @@ def _convolution(call: NodeCall) -> Sequence[str]:
 _AUTO = Attribute("auto_pad", "NOTSET", "string", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
 _KERNEL = Attribute("kernel_shape", kind="ints")
 _SLIDE = (_AUTO, Attribute("pads", None, "ints"), Attribute("strides", None, "ints"))
+_LARGE = f"windows of more than {_MOST} places"
 _OPEN = "extents of the image that are open when the model is loaded"
 
 
@@ -250,7 +251,7 @@ ROWS: tuple[OnnxRow, ...] = (
             _dilations(19),
             Attribute("count_include_pad", 0, allowed=(0, 1), since=7),
         ),
-        limits=_OPEN,
+        limits=f"{_LARGE}; {_OPEN}",
     ),
     OnnxRow(
         "LpPool",
@@ -263,7 +264,7 @@ ROWS: tuple[OnnxRow, ...] = (
             _dilations(18),
             Attribute("p", 2, allowed=(1, 2)),
         ),
-        limits=f"other norms than 1 and 2; {_OPEN}",
+        limits=f"other norms than 1 and 2; {_LARGE}; {_OPEN}",
     ),
     OnnxRow(
         "Conv",
