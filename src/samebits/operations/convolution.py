@@ -252,7 +252,7 @@ def _columns(
     area, count = math.prod(windows), math.prod(kernel)
     rests = dense_strides(kernel)
     steps: list[Step] = []
-    for phases in itertools.product(*[range(min(s.phases, s.kernel)) for s in slides]):
+    for phases in itertools.product(*[range(s.seen) for s in slides]):
         ways = [slide.places(phase) for slide, phase in zip(slides, phases, strict=True)]
         shape = channels, *[places for places, _, _ in ways], *windows
         between = [apart * step for (_, apart, _), step in zip(ways, lies.steps, strict=True)]

@@ -147,9 +147,12 @@ def _together(sums: Sums) -> Sums | None:
 
     The image is wider than there are windows in a row: 16 elements beside 14 windows of a kernel of 3. The two places
     behind each row of windows are computed as if windows began there too, from elements of this row and the next, so
-    that the row goes on; what they give is left out when the results are copied.
+    that the row goes on; what they give is left out when the results are copied. Where rows of the image are passed by,
+    more could be left out than is kept.
     """
     if len(sums.windows) < 2 or sums.along[-1] != 1 or sums.windows[-1] > _NARROW:
+        return None
+    if sums.along[-2] > max(_NARROW, 2 * sums.windows[-1]):
         return None
     *outer, rows, columns = sums.windows
     windows = *outer, (rows - 1) * sums.along[-2] + columns

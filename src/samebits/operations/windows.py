@@ -51,6 +51,11 @@ class Slide:
         return self.stride if self.kernel > 1 and self.dilation == 1 else 1
 
     @property
+    def seen(self) -> int:
+        """The first so many phases, of which each is looked at by a place of the kernel."""
+        return min(self.phases, self.kernel)
+
+    @property
     def size(self) -> int:
         """Elements of a phase."""
         return -(-self.total // self.phases)
@@ -102,8 +107,8 @@ def own_image(slides: Sequence[Slide], steps: Shape) -> Image | None:
 
 
 def copied_image(slides: Sequence[Slide]) -> Image:
-    """The image in its phases, at the begin of the workspace."""
-    sizes, phases = tuple(s.size for s in slides), tuple(s.phases for s in slides)
+    """The image in the phases that windows look at, at the begin of the workspace."""
+    sizes, phases = tuple(s.size for s in slides), tuple(s.seen for s in slides)
     plane = math.prod(sizes)
     between = tuple(plane * step for step in dense_strides(phases))
     return Image(WORKSPACE, 0, plane * math.prod(phases), between, dense_strides(sizes))
@@ -115,7 +120,7 @@ def image_copy(
     """Copy some channels of x, from an element on, to where windows look; what is beside them stays +0."""
     dtype, _, steps = x
     made: list[Step] = []
-    for phases in itertools.product(*[range(min(s.phases, s.kernel)) for s in slides]):  # windows look at no others
+    for phases in itertools.product(*[range(s.seen) for s in slides]):
         parts = [slide.copied(phase) for slide, phase in zip(slides, phases, strict=True)]
         shape = channels, *[count for _, _, count in parts]
         source = shape, (steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
