@@ -53,6 +53,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "no channels": (2, 0, (5, 6), 8, (3, 3), (1, 2), (1, 1), (1, 1), (1, 1), 1),
     "no channels of few filters": (1, 0, (5, 6), 3, (2, 2), (1, 1), (1, 1), (0, 1), (0, 0), 1),
     "no windows": (1, 3, (0, 6), 5, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "long sums of few windows": (1, 64, (6, 8), 4, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "long sums of many filters": (1, 90, (9, 5), 70, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "narrow rows of windows": (2, 9, (50, 3), 6, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "wide rows of windows": (1, 7, (3, 150), 14, (3, 3), (1, 1), (2, 3), (2, 3), (2, 3), 1),
+    "one window a row": (1, 3, (33, 3), 5, (3, 3), (1, 1), (1, 1), (1, 0), (1, 0), 1),
+    "a volume of many windows": (1, 3, (5, 6, 7), 4, (2, 3, 2), (1, 1, 1), (1, 1, 1), (1, 1, 0), (0, 1, 1), 1),
     "nothing in the batch": (0, 3, (6, 9), 5, (3, 2), (1, 1), (1, 1), (1, 0), (0, 0), 1),
 }
 
@@ -193,7 +199,7 @@ def test_images_of_a_batch_are_independent_and_batches_may_be_open() -> None:
 
 def test_what_lies_before_and_behind_an_image_is_not_read() -> None:
     """Neighbours are NaN, also those of rows and channels that windows pass by."""
-    for name in ("padded", "phases", "depth", "more steps than places"):
+    for name in ("padded", "phases", "depth", "more steps than places", "wide rows of windows"):
         attributes, x, w = made(name)
         session = cpu.prepare(program(attributes, x, w), threads=1)
         given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}

@@ -1,9 +1,10 @@
 """The operation `convolve`: weights times what each window of an image has (numerics.md section 2).
 
 A product whose right operand has a column for each window and a row for each channel of the group and place of the
-kernel, in that order. Columns are written out for some rows of windows at a time, which stay in a near cache until they
-are multiplied. Groups of few filters and short sums are `convolution_chains`'. What windows look at is `windows`'.
-Start at `Convolution`.
+kernel, in that order. Columns are written out in panels for some windows at a time, which stay in a near cache until
+they are multiplied, or as they are where an engine needs words of several elements, or the weights are in panels.
+Groups of few filters and short sums are `convolution_chains`'. What windows look at is `windows`'. Start at
+`Convolution`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import dataclass, replace
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm import selection
+from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Side, Spec, Windows
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import PackedFacts
+from samebits.kernels.gemm.panels import panel_columns
+from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import product
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.operations import convolution_chains, matmul
@@ -172,7 +176,43 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     if attributes.is_chained(w):
         steps, threads, room = convolution_chains.plan(slides, attributes.groups, views, target, _NEAR)
         return _whole(attributes, views, target, steps, threads, room, 0, "chains of elements")
-    return _by_columns(attributes, slides, views, target)
+    if _is_pointwise(slides):
+        return _by_columns(attributes, slides, views, target)
+    return _by_windows(attributes, slides, views, target) or _by_columns(attributes, slides, views, target)
+
+
+def _by_windows(
+    attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget
+) -> Plan | None:
+    """Products of the weights and the windows of an image, from where it lies; None where windows of a row do not lie
+    side by side or are too few, where weights are the right operand, or where words are no elements."""
+    (dtype, x, steps), (_, w, _), (made, out, goes) = views
+    engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
+    if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1:
+        return None
+    if math.prod(out[2:]) < panel_columns(target.isa, engine, target.machine):
+        return None
+    groups, filters, k, area = attributes.groups, w[0] // attributes.groups, math.prod(w[1:]), math.prod(out[2:])
+    lies, size = copied_image(slides), dtype.element_bytes
+    looks = [lies.at(slides, place) for place in itertools.product(*map(range, w[2:]))]
+    along = [s.places(0)[2] * step for s, step in zip(slides, lies.steps, strict=True)]
+    rows = list(zip(out[2:-1], along[:-1], strict=True))[::-1]
+    windows = Windows(out[-1], tuple(rows), lies.channel, tuple(looks))
+    left = Matrix(k, 1, (filters * k,), dtype)
+    right = Matrix(0, 1, (w[1] * lies.channel,), dtype, windows=windows)
+    result = Matrix(goes[1], 1, (filters * goes[1],), made)
+    c = Contraction(filters, area, k, Side(left), Side(right), Side(result), (groups,), spec=attributes.spec)
+    threads = shared_by(views, target)
+    plan = plan_contraction(c, target.isa, threads, machine=target.machine)
+    elements = x[1] * lies.channel
+    behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
+    parts = zeros(dtype, elements, target.isa, threads)
+    for image in range(x[0]):
+        parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
+        into = Operand(OUT, image * goes[0] * made.element_bytes)
+        parts += [step.on(Operand(W), Operand(WORKSPACE), into, Operand(WORKSPACE, behind)) for step in plan.steps]
+    room, scratch = behind + plan.workspace_bytes, plan.scratch_bytes
+    return _whole(attributes, views, target, parts, threads, room, scratch, "windows of a copied image")
 
 
 def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:

@@ -86,6 +86,8 @@ class Matrix:
 
     `packed`: where elements do not lie each in whole bytes, how they do, from the byte of the first. The strides are
     then those of the copy that the plan unpacks first (`unpack`).
+    `windows`: of a right operand whose columns are windows of an image, how these lie; it has no other strides then
+    than those of the batch.
     """
 
     row: int
@@ -93,11 +95,28 @@ class Matrix:
     batch: tuple[int, ...] = ()
     dtype: DType = float32
     packed: Layout | None = None
+    windows: Windows | None = None
 
     @property
     def transposed(self) -> Matrix:
         """Rows and columns exchanged."""
         return replace(self, row=self.column, column=self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How the columns of a right operand lie that are windows of an image: a row for each channel and place of the
+    kernel, in that order; in elements from where the first window looks.
+
+    `across`: windows of a row, which lie side by side.   `rows`: rows of windows along each of several axes, the
+    nearest first: how many, and how far apart.   `channel`: from a channel to the next.   `places`: how far on each
+    place of the kernel looks.
+    """
+
+    across: int
+    rows: tuple[tuple[int, int], ...]
+    channel: int
+    places: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

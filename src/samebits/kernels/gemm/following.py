@@ -10,7 +10,7 @@ from __future__ import annotations
 from samebits.codegen.vocabulary import Builder, Index, Pointer
 from samebits.dtypes import uint8
 from samebits.frozen import dataclass
-from samebits.kernels.gemm.pack import DECODED, FROM_PANELS, PACKED, WIDENED
+from samebits.kernels.gemm.pack import DECODED, FROM_PANELS, PACKED, WIDENED, WINDOWS
 
 __all__ = ["Asking", "Following"]
 
@@ -53,6 +53,8 @@ class Asking:
             panel = b.index("k") * nr
             at = b.choose(more, (j + size) * panel + pc * nr, first * panel + (pc + kc) * nr)
             return self._runs(b, b.cast(b.offset(x, at), uint8), size, kc * nr * size_bytes, panel * size_bytes)
+        if self.kind == WINDOWS:  # what is read next is not far
+            return Following(b.cast(x, uint8), 0, 0, 0, 1)
         row, column, k = b.index("b_row"), b.index("b_column"), kc * self.depth
         above = pc * self.depth * row
         at = b.choose(more, above + (j + size) * nr * column, above + k * row + first * nr * column)
@@ -72,6 +74,8 @@ class Asking:
     def asked(self, b: Builder, x: Following, call: Index) -> tuple[Pointer, Index]:
         """Where call number `call` begins to ask, and how far it goes every turn."""
         turns, width = self.turns, self.width
+        if self.kind == WINDOWS:
+            return x.start, 0
         if self.kind == PACKED:
             return b.offset(x.start, b.min(call * (turns * width), x.run)), width
         if self.kind == "copy":

@@ -52,6 +52,11 @@ def has_weights(c: Contraction) -> bool:
     return isinstance(c.b.values, Panels) and c.b.values.engine in engines.WEIGHT_NAMES
 
 
+def has_windows(c: Contraction) -> bool:
+    """Whether b's columns are windows of an image."""
+    return isinstance(c.b.values, Matrix) and c.b.values.windows is not None
+
+
 def runs_down(c: Contraction) -> bool:
     """Whether b's columns are contiguous, so that packing reads long runs along K and only a panel at a time: 16 runs
     side by side, 8 KB apart, come with 9 GB/s from memory where they are of 1 KB, of 8 KB with 36."""
@@ -63,7 +68,7 @@ def check_form(c: Contraction, form: str, engine: Engine, caches: Caches) -> Non
 
     Raises:  OptionError.
     """
-    possible = [STREAMED, FUSED, STAGED]
+    possible = [FUSED] if has_windows(c) else [STREAMED, FUSED, STAGED]
     if isinstance(c.b.values, Panels):
         possible = [PACKED]
         if has_weights(c):
@@ -103,6 +108,8 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
             return WIDENED, ((DECODED, f"{c.m} rows are several micropanels: the first converts for all"),)
     if isinstance(c.b.values, Panels) and not has_weights(c):
         return PACKED, ()
+    if has_windows(c):
+        return FUSED, ()
     if inner.needs_sums:
         return STAGED, ((FUSED, "the zero points of a need the sums of b's columns first"),)
     if c.k and isinstance(c.b.values, Matrix):

@@ -25,15 +25,25 @@ from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Function, Index, KernelSpec, Pointer
-from samebits.dtypes import float32, int32
+from samebits.dtypes import float32, int32, int64
 from samebits.frozen import dataclass
-from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts, run_values
+from samebits.kernels.gemm import (
+    batch,
+    block_microkernel,
+    blocks,
+    facts,
+    microkernel,
+    pack,
+    parts,
+    run_values,
+    window_panels,
+)
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
 from samebits.kernels.gemm.interleaved import COLUMNS, InterleavedColumns, InterleavedRows
-from samebits.kernels.gemm.pack import PACKED
+from samebits.kernels.gemm.pack import PACKED, WINDOWS
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.plan import LINE_BYTES
@@ -60,8 +70,10 @@ class _MacroText:
         else:
             self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.PackedBlock(d.words[1], d.b, self.nr, lanes, k_is_row=True)
-        self.pack_panel = pack.emit_panel(b, block, self.nr) if not d.is_packed else None
-        self.pack_group = pack.emit_group(b, block, self.nr) if not (d.is_packed or d.lies) else None
+        is_matrix = not (d.is_packed or d.b == WINDOWS)
+        self.pack_panel = pack.emit_panel(b, block, self.nr) if is_matrix else None
+        self.pack_group = pack.emit_group(b, block, self.nr) if is_matrix and not d.lies else None
+        self.pack_windows = window_panels.emit(b, d.words[1], self.nr, lanes) if d.b == WINDOWS else None
         self.look_a = facts.emit_block(b) if d.checked else None
         has_values = d.runs is not None and d.runs.values(d.chunk) > 0
         self.values_a = run_values.emit(b, engine, d.runs, d.chunk, d.pitch) if d.runs and has_values else None
@@ -85,7 +97,8 @@ class _MacroText:
         self.block_b = b.scratch(engine.word, b.index("scratch_b"))
         self.facts_b = b.scratch(int32, b.index("scratch_f"))
         self.block_c = b.scratch(engine.total, b.index("scratch_c"))
-        self.fact_a = b.local(int32, 1)
+        self.waiting = b.scratch(engine.total, b.index("scratch_w")) if d.b == WINDOWS else self.block_c
+        self.fact_a, self.runs = b.local(int32, 1), b.local(int64, 2 * self.nr if d.b == WINDOWS else 1)
         panels = {h: 1 if engine.takes_tiles else columns_of(h, d.tile, b.isa) for h in range(1, d.tile.mr + 1)}
         self.tile = b.local(engine.total, max(h * wide for h, wide in panels.items()) * self.nr)
         most = max(panels.values()) * self.nr
@@ -133,7 +146,7 @@ class _TilePlace:
 
     `start`: where they begin; `kept`: where they wait between blocks of K; each with the step of its rows. `width`:
     columns. Whether this is the first of K, the last, and not the last; `straight`: whether out takes the sums as they
-    are."""
+    are; `tile`: where they are between chunks."""
 
     r: Index
     rows: Index
@@ -147,6 +160,7 @@ class _TilePlace:
     final: Condition
     more: Condition
     straight: Condition
+    tile: Pointer
 
 
 class _TaskLoops:
@@ -208,9 +222,16 @@ class _TaskLoops:
         """All micropanels times `size` panels from j, `wide` of them at a time."""
         text = self.text
         b, d = text.b, text.d
-        start, step = self.panels(j, size, pc, kc)
         following = text.asking.following(b, self.operands["b"], j, size, (self.j0, self.j1), pc, kc)
         chunks = b.max((kc + (d.chunk - 1)) // d.chunk, 1)
+        if d.b == WINDOWS:
+            for q in b.loop(0, chunks):
+                ck = q * d.chunk
+                panels = self.windows(j, size, pc + ck, b.min(kc - ck, d.chunk))
+                for p in b.loop(self.p0, self.p1):
+                    self.microtile(p, j, wide, pc, kc, chunks, panels, 0, following, 0, q)
+            return
+        start, step = self.panels(j, size, pc, kc)
         for g in b.loop(0, size, wide):
             panels = (b.offset(start, g * step), step)
             unsafe = self.unsafe(j, g, wide) if d.checked else 0
@@ -245,6 +266,18 @@ class _TaskLoops:
                 b.call(text.look_b, b.offset(text.block_b, g * step), kc, b.offset(text.facts_b, g * nr))
         return text.block_b, step
 
+    def windows(self, j: Index, size: Index, first: Index, count: Index) -> tuple[Pointer, Index]:
+        """Words first .. first+count-1 of `size` panels from j, whose columns are windows, and their step: a chunk,
+        which all micropanels use before it leaves the first cache."""
+        text = self.text
+        b, nr, step, further = text.b, text.nr, text.d.chunk * text.nr, text.b.further()
+        how = [b.index(name) for name in window_panels.PARAMETERS]
+        for g in b.loop(0, size):
+            begin, panel = (j + g) * nr, b.offset(text.block_b, g * step)
+            columns = b.min(nr, text.n - begin)
+            b.call(text.pack_windows, self.operands["b"], further, *how, begin, columns, first, count, panel, text.runs)
+        return text.block_b, step
+
     def facts(self, j: Index, g: Index) -> Pointer:
         """Those of panels j+g ..; in a group that is packed here they are the g-th."""
         text = self.text
@@ -277,9 +310,10 @@ class _TaskLoops:
 
     def microtile(
         self, p: Index, j: Index, wide: Index, pc: Index, kc: Index, chunks: Index, panels: tuple[Pointer, Index],
-        unsafe: Index, following: Following, call: Index,
+        unsafe: Index, following: Following, call: Index, only: Index | None = None,
     ) -> None:  # fmt: skip
-        """One microtile, of micropanel p, gains KC of K in `chunks`; the first is call number `call` of the group.
+        """One microtile, of micropanel p, gains KC of K in `chunks`, or chunk `only` of them, which the panel is then;
+        the first is call number `call` of the group.
 
         Between its chunks it stays in a dense tile, because rows of C that are a power of two apart share one set of
         the first cache and would evict each other (1024 cubed: 102 GFLOP/s in C, 106 in the tile)."""
@@ -294,12 +328,13 @@ class _TaskLoops:
         # A plain t is out itself, but for a narrow panel; anything else leaves the tile by `finish`.
         straight: Condition = (columns >= width) if d.epilogue.plain else False
         start, start_step = text.start, 0
+        tile = text.tile if only is None else b.offset(text.waiting, r * width)
         if d.accumulates:
-            start, start_step = b.choose(straight, kept, text.tile), b.choose(straight, kept_step, width)
+            start, start_step = b.choose(straight, kept, tile), b.choose(straight, kept_step, width)
             for _ in b.when(fresh & narrow if d.epilogue.plain else fresh):
-                text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
+                text.finish.begin(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
         functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
-        place = _TilePlace(r, rows, j, kept, kept_step, start, start_step, width, fresh, final, more, straight)
+        place = _TilePlace(r, rows, j, kept, kept_step, start, start_step, width, fresh, final, more, straight, tile)
 
         def run(arguments: list[Any], ck: Index) -> None:
             if d.keeps:
@@ -316,27 +351,28 @@ class _TaskLoops:
             text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
 
         if d.runs is None:
-            self.of_chunks(place, panels, pc, kc, chunks, following, call, run, ask)
+            self.of_chunks(place, panels, pc, kc, chunks, following, call, run, ask, only)
         else:
             self.of_runs(place, panels, pc, kc, run, ask)
+        final = final if only is None else final & (only + 1 >= chunks)
         for _ in b.when(final & narrow if d.epilogue.plain else final):
-            text.finish.call(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
+            text.finish.call(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
 
     def of_chunks(
         self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: Following,
-        call: Index, run: Callable[[list[Any], Index], None], ask: Callable[[], None],
+        call: Index, run: Callable[[list[Any], Index], None], ask: Callable[[], None], only: Index | None,
     ) -> None:  # fmt: skip
-        """The microtile gains `chunks`, each by a call."""
+        """The microtile gains `chunks`, each by a call, or one of them."""
         text, (panel, b_step) = self.text, panels
         b, d, nr = text.b, text.d, text.nr
-        for q in b.loop(0, chunks):
+        for q in b.loop(0, chunks) if only is None else (only,):
             begins, ends, ck = q == 0, q + 1 >= chunks, q * d.chunk
-            t = b.choose(begins, b.choose(x.fresh, x.start, x.kept), text.tile)
+            t = b.choose(begins, b.choose(x.fresh, x.start, x.kept), x.tile)
             t_step = b.choose(begins, b.choose(x.fresh, x.start_step, x.kept_step), x.width)
             keep = ends & (x.more | x.straight)
-            c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
+            c, c_step = b.choose(keep, x.kept, x.tile), b.choose(keep, x.kept_step, x.width)
             a = self.left(x.r, q, x.rows)
-            chunk = b.offset(panel, ck * nr)
+            chunk = b.offset(panel, ck * nr) if only is None else panel
             last = b.choose(ends & x.final, 1, 0)
             asked = text.asking.asked(b, following, call + q)
             size = b.min(kc - ck, d.chunk)

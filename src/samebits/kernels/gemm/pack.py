@@ -25,6 +25,8 @@ COPIED_VECTORS = 4
 FROM_PANELS = "from panels"
 # What is in panels already: words, or weights that become words as they are read, each time or the first in a block.
 PACKED, DECODED, WIDENED = "packed", "decoded", "widened"
+# How a panel is packed whose columns are windows of an image (`window_panels`).
+WINDOWS = "windows"
 _ROWS_AHEAD = 4
 # Columns that are turned together: the ways of the first cache, as columns a multiple of 4 KB apart share one set
 # (32 x 4096 x 4096 of bfloat16, a weight [N, K] not on a line: 150 GFLOP/s by 16 columns, 163 by 8).
@@ -38,6 +40,8 @@ def copied_words(chunk: int, lanes: int) -> int:
 
 def kind(x: Matrix) -> str:
     """How a block with rows and columns as in x is packed."""
+    if x.windows is not None:
+        return WINDOWS
     if x.column == 1:
         return "copy"
     return "transpose" if x.row == 1 else "gather"

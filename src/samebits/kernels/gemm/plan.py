@@ -14,7 +14,7 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, scaled_weights, unpack
+from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, scaled_weights, unpack, window_panels
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Panels, Side
@@ -255,9 +255,10 @@ class _Planning:
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         rows = height * -(-x.kc // x.chunk) + (TILE_ROWS if x.engine.takes_tiles else 0)  # which are read whole
         scratch_b = in_lines(rows * d.row_words * word) + LINE_BYTES
-        scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + LINE_BYTES
+        scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + max(LINE_BYTES, x.isa.lanes * word)
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
-        scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
+        scratch_w = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
+        scratch_s = scratch_w + (in_lines(height * nr * x.wide * total) if right.windows else 0)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-panels.panels // x.n_step)
         values: Arguments = {
@@ -277,9 +278,14 @@ class _Planning:
             values |= self.shared[row].arguments
             moving[row.name] = self.shared[row].strides
         values |= batches.arguments(c.batch, moving)
+        windows = right.windows
+        if windows:
+            # Microtiles of all micropanels wait between chunks.
+            values |= {"scratch_w": scratch_w, **window_panels.arguments(windows)}
         spec = kernel(d, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks * x.parts
-        self.steps.append(Step(spec, tasks, tuple(map(values.__getitem__, spec.parameters))))
+        given = tuple(map(values.__getitem__, spec.parameters))
+        self.steps.append(Step(spec, tasks, (*given, *window_panels.words(windows)) if windows else given))
 
     def stream(self, c: Contraction, sources: list[Operand], out: Operand) -> None:
         """One step of strips of columns."""

@@ -12,14 +12,14 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import FunctionSpec
 from samebits.dtypes import DType, bfloat16, float32
 from samebits.frozen import dataclass
-from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts
+from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts, window_panels
 from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
 from samebits.kernels.gemm.blocks import SCALE, BlockOperand
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.order import CHAIN, SumOrder
-from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, WINDOWS
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.words import Words
 from samebits.tape import entry
@@ -33,7 +33,7 @@ class Macrokernel:
     `tile`: the largest microtile, whose NR is the width of a panel.   `chunk`: words of one.   `pitch`: words between
     rows of A within a chunk.   `a`: kind of packing.
     `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts), or WIDENED (which that
-    of the first micropanel of a block converts).
+    of the first micropanel of a block converts), or WINDOWS.
     `accumulates`: the sum starts from what out holds.
     `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `ZERO`); zero points only where b is packed here.
     `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
@@ -119,6 +119,7 @@ class Macrokernel:
         names += [name for engine in range(len(self.engines)) for name in tile_names(engine)]
         names += first_names() if self.keeps else []
         names += [name for x in self.shared for name in x.parameters]
+        names += ["scratch_w", *window_panels.PARAMETERS] if self.b == WINDOWS else []
         names += parts.PARAMETERS
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
