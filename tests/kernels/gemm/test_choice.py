@@ -21,6 +21,7 @@ from samebits.kernels.gemm.choice import (
     rounds_of,
     tile_of,
 )
+from samebits.kernels.gemm.contraction import Windows
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED
 from samebits.kernels.gemm.inner import KC_LEAST, Inner
 from samebits.kernels.gemm.machine import DEFAULT, Caches
@@ -98,6 +99,21 @@ def test_a_narrow_tile_is_for_what_is_packed_for_one_product_alone() -> None:
     assert tile_of(inner(40, 48, 64), FUSED, AVX512, row, Overrides(tile=wide)) == (wide, ())
     other = replace(row, tile=Tile(3, 2))
     assert tile_of(inner(40, 48, 64), FUSED, AVX512, other, NONE) == (Tile(3, 2), ())
+    windows = replace(dense(40, 48, 64), b=Side(Matrix(0, 1, windows=Windows(48, (), 48, tuple(range(8))))))
+    assert tile_of(Inner.of(windows, engine.FMA32), FUSED, AVX512, row, NONE) == (wide, ())
+    for n, due in ((16, Tile(12, 1)), (48, Tile(12, 1)), (79, Tile(12, 1)), (80, wide), (784, wide)):
+        assert tile_of(inner(40, n, 64), FUSED, AVX512, row, NONE, replace(DEFAULT, four_wide=True))[0] == due
+
+
+def test_windows_are_packed_a_chunk_at_a_time_beside_blocks_of_a_that_take_twice_the_room() -> None:
+    for m, k, kc in ((64, 576, 768), (256, 2304, 512), (512, 4608, 256), (5000, 300, 256)):
+        windows = Matrix(0, 1, windows=Windows(28, ((28, 30),), 900, tuple(range(9))))
+        c = replace(dense(m, 784, k), b=Side(windows))
+        sizes = Sizes(a_bytes=256 << 10)
+        assert form_of(Inner.of(c, engine.FMA32), AVX512, Caches(), sizes, NONE) == (FUSED, ())
+        found = blocks_for(Inner.of(c, engine.FMA32), FUSED, 12, sizes, Caches())
+        assert (found.kc, found.kc * min(m, found.mc) * 4 <= 2 * sizes.a_bytes or kc > k) == (kc, True)
+        assert choose(c, AVX512, 1, NONE, DEFAULT).group == 1
 
 
 def test_a_machine_has_a_tile_for_what_is_packed_first_where_columns_fill_it() -> None:

@@ -36,6 +36,10 @@ from samebits.kernels.plan import LINE_BYTES
 _TURNED_CHUNKS = 4
 # Panels that are packed together just before their use.
 GROUP = 8
+# Where four instructions begin in a cycle the loads of the narrow tile are in the way: it must save more than this part
+# of the columns (float32, Cascade Lake, speed of the wide over it: 64 x 576 x 48 0.93, 128 x 128 x 80 1.01, 256 x 768 x
+# 112 1.08, 48 x 768 x 400 1.11, 256 x 768 x 336 1.17, 128 x 1152 x 784 1.25, 512 x 512 x 1000 1.27).
+_NARROW_PART = 5
 # Blocks of A where B is windows, of which a chunk at a time takes the place of a panel: that many times as large (256
 # filters, 256 channels of 28 x 28, 3 x 3, Cascade Lake: ms by 1 and 2, 9.0 and 8.6).
 _OF_WINDOWS = 2
@@ -276,7 +280,8 @@ def tile_of(
         usual = f"MR {tile.mr} NR {tile.nv * lanes}"
         if -n % (wide.nv * lanes) <= -n % lanes:
             return wide, ((usual, "B is packed first, for this product alone"),)
-    found = tiles.narrow_for(n, tile, lanes, isa)
+    slower = machine.four_wide and isa.lanes >= WIDE_LANES
+    found = tiles.narrow_for(n, tile, lanes, isa, n // _NARROW_PART if slower else 0)
     if found == tile:
         return tile, ()
     nr = tile.nv * lanes

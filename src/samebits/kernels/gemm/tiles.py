@@ -86,10 +86,11 @@ def of_tiles(isa: Isa) -> Tile:
     return Tile(2 * TILE_ROWS, nv if nv * isa.lanes % TILE_LANES == 0 else TILE_LANES)
 
 
-def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
-    """The narrow tile of the row where with it fewer columns are beyond N; else the tile."""
+def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa, least: int = 0) -> Tile:
+    """The narrow tile of the row where with it fewer columns are beyond N, by more than `least`; else the tile."""
     narrow = NARROW.get((isa.lanes, isa.registers), tile)
-    return narrow if -n % (narrow.nv * lanes) < -n % (tile.nv * lanes) else tile
+    saved = -n % (tile.nv * lanes) - -n % (narrow.nv * lanes)
+    return narrow if saved > least else tile
 
 
 @dataclass(frozen=True, slots=True)
