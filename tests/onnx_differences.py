@@ -82,6 +82,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         {"dilations": [2], "auto_pad": "SAME_UPPER"}, (1,),
     ),
     Difference(
+        "ConvTranspose", "`auto_pad` is SAME_UPPER or SAME_LOWER and strides reach beyond the kernel",
+        "what no place reaches is 0", "the result ends where the last place reaches",
+        "the result has extent * stride places", [_WIDE[..., 1:3], np.ones((1, 1, 1), F)],
+        [np.array([1, 0, 0, 2, 0, 0], F).reshape(1, 1, 6)], [np.array([1, 0, 0, 2], F).reshape(1, 1, 4)],
+        {"strides": [3], "auto_pad": "SAME_LOWER"}, (1,),
+    ),
+    Difference(
         "Slice", "a step is negative and its end the largest int64", "nothing is taken",
         "all down to the first element",
         "an end is cut to [-1, extent - 1], and the least int64 says all", [np.arange(5, dtype=F), _ints(4),

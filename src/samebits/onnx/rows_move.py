@@ -269,6 +269,7 @@ def _mode(*allowed: str) -> Attribute:
 
 
 _KNOWN = "counts that depend on data"
+_PADDED = "counts and a value that depend on data"
 _BLOCK = Attribute("blocksize")
 _PICK = Attribute("axis", 0)
 _PLAIN = Attribute("reduction", "none", "string", ("none",), since=16)
@@ -288,9 +289,9 @@ ROWS: tuple[OnnxRow, ...] = (
         (_mode("constant", "reflect", "edge"), Attribute("pads", kind="ints"), Attribute("value", 0.0, "float")),
         until=10,
     ),
-    OnnxRow("Pad", 11, _pad, (_mode("constant", "reflect", "edge"),), inputs=3, until=17, limits=_KNOWN),
-    OnnxRow("Pad", 18, _pad, (_mode("constant", "reflect", "edge"),), inputs=4, until=18, limits=_KNOWN),
-    OnnxRow("Pad", 19, _pad, (_mode("constant", "reflect", "edge", "wrap"),), inputs=4, limits=_KNOWN),
+    OnnxRow("Pad", 11, _pad, (_mode("constant", "reflect", "edge"),), inputs=3, until=17, limits=_PADDED),
+    OnnxRow("Pad", 18, _pad, (_mode("constant", "reflect", "edge"),), inputs=4, until=18, limits=_PADDED),
+    OnnxRow("Pad", 19, _pad, (_mode("constant", "reflect", "edge", "wrap"),), inputs=4, limits=_PADDED),
     OnnxRow("Gather", 1, _gather, (_PICK,), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, since=12),), 2),
     OnnxRow("GatherElements", 11, _gather_elements, (_PICK,), 2),
