@@ -42,12 +42,17 @@ for _row in (FAKE3, EVEX_VNNI):
 
 
 def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
-    """The first of rows that differ only in instructions for inner products, which products and few sums use."""
-    first: dict[object, Isa] = {}
+    """One of rows that differ only in instructions for inner products, which products and few sums use.
+
+    It is the row that calls take which name none, so that they and tests of rows share compiled objects; else the first.
+    """
+    one: dict[object, Isa] = {}
     for row in found:
         plain = frozenset(word for word in row.instructions if not word.startswith("dot"))
-        first.setdefault((row.lanes, row.registers, plain), row)
-    return tuple(first.values())
+        of_its_kind = (row.lanes, row.registers, plain)
+        if of_its_kind not in one or row is isa.best():
+            one[of_its_kind] = row
+    return tuple(one.values())
 
 
 # Rows of this machine for products; rows with registers and instructions of their own for everything else.

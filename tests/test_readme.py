@@ -36,6 +36,14 @@ def blocks(path: pathlib.Path, language: str) -> list[tuple[int, str]]:
 
 PYTHON = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in PAGES if blocks(path, "python")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# By default the one that trains takes few of its steps; by itself it takes a minute.
+RUNS = [
+    *(
+        pytest.param(path, (), id=path.name, marks=pytest.mark.exhaustive if path.name == "train_bits.py" else ())
+        for path in EXAMPLES
+    ),
+    pytest.param(ROOT / "examples" / "train_bits.py", ("20",), id="train_bits.py 20"),
+]
 
 
 def run_block(text: str, name: str, line: int, space: dict[str, object]) -> str:
@@ -87,9 +95,9 @@ def test_kernel_of_the_style_page_runs_on_every_row(isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(path):
-    run = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=ROOT)
+@pytest.mark.parametrize(("path", "arguments"), RUNS)
+def test_example_runs(path, arguments):
+    run = subprocess.run([sys.executable, path, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     assert run.stdout
     assert "Warning" not in run.stderr

@@ -19,7 +19,7 @@ from samebits.fusion import DataType, FusionDefinition
 from samebits.fusion.cache import key_of
 
 ISAS = [row.name for row in isas.isas() if row.available]
-M, K, N = 130, 160, 70
+M, K, N = 130, 160, 33
 # The interpreter takes a second for a thousand products.
 FEW = (3, 32, 5)
 

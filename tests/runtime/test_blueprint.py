@@ -177,6 +177,12 @@ def test_every_primitive_is_bound_again() -> None:
     assert {node.operation for make in PROGRAMS.values() for node in make().nodes} == registry.ROWS.keys()
 
 
+def grid(program: Program) -> list[Sizes]:
+    """The extents of each symbol of the inputs with those of the others."""
+    names = sorted(frozenset[str]().union(*(dim.symbols(x) for fact in program.inputs.values() for x in fact.shape)))
+    return [dict(zip(names, extents, strict=True)) for extents in itertools.product(EXTENTS, repeat=len(names))]
+
+
 def strides(program: Program, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return {name: dense_strides(dim.bind_shape(fact.shape, sizes)) for name, fact in program.inputs.items()}
 
@@ -217,8 +223,8 @@ WAYS = [
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[object], reuse: bool) -> None:
     program = optimise(PROGRAMS[name](), rows)  # type: ignore[arg-type]
-    row, all_sizes = isa.current(), [{"n": n, "m": m} for n, m in itertools.product(EXTENTS, repeat=2)]
-    given = [(sizes, strides(program, sizes)) for sizes in all_sizes]
+    row = isa.current()
+    given = [(sizes, strides(program, sizes)) for sizes in grid(program)]
     due = [outcome(lambda a=a: lower(program, row, 2, *a, {}, reuse)) for a in given]  # type: ignore[misc]
     served = 0
     for number, arguments in enumerate(given):
@@ -241,7 +247,7 @@ def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[obj
 def test_tapes_are_what_planners_answer(name: str) -> None:
     """Bound to sizes in any order, each of them several times, whatever tapes others have left."""
     program, row = optimise(PROGRAMS[name]()), isa.current()
-    sizes = [{"n": n, "m": m} for n, m in itertools.product(EXTENTS, repeat=2)]
+    sizes = grid(program)
     np.random.default_rng(2).shuffle(sizes)  # type: ignore[arg-type]
     blueprints: list[Blueprint] = []
     made = set()
@@ -301,10 +307,10 @@ def feeds(program: Program, sizes: Sizes) -> dict[str, Array]:
 def test_a_session_of_many_sizes_has_the_bits_of_the_reference(name: str) -> None:
     program = PROGRAMS[name]()
     session = cpu.prepare(program, threads=2)
-    sizes = list(itertools.product(EXTENTS, repeat=2))
-    np.random.default_rng(1).shuffle(sizes)
-    for n, m in sizes:
-        given = feeds(program, {"n": n, "m": m})
+    every = grid(program)
+    np.random.default_rng(1).shuffle(every)  # type: ignore[arg-type]
+    for sizes in every:
+        given = feeds(program, sizes)
         try:
             due = reference.run(program, given)
         except (SamebitsError, ValueError):  # NumPy's own where operands do not broadcast
@@ -313,7 +319,7 @@ def test_a_session_of_many_sizes_has_the_bits_of_the_reference(name: str) -> Non
             continue
         for output, x in session.run(given).items():
             assert x.shape == due[output].shape
-            assert x.tobytes() == np.ascontiguousarray(due[output]).tobytes(), (n, m, output)
+            assert x.tobytes() == np.ascontiguousarray(due[output]).tobytes(), (sizes, output)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -321,8 +327,8 @@ def test_a_refusal_is_the_same_sentence_whatever_ran_before(name: str) -> None:
     program = PROGRAMS[name]()
     session = cpu.prepare(program, threads=1)
     refused = 0
-    for n, m in itertools.product(EXTENTS, repeat=2):
-        given = feeds(program, {"n": n, "m": m})
+    for sizes in grid(program):
+        given = feeds(program, sizes)
         sentences = []
         for runner in (session, cpu.prepare(program, threads=1)):
             try:

@@ -53,7 +53,7 @@ def scales(kind: Any, *shape: int, seed: int = 0) -> Array:
 
 
 def cases(turn: int | None) -> list[tuple[int, tuple[str, str, Any], tuple[int, int]]]:
-    """Numbered pairs of formats and blocks, of which a compiled row takes every third one, the next row the next."""
+    """Numbered pairs of formats and blocks, of which a row takes every third one, the next row the next."""
     every = itertools.zip_longest(FORMATS, BLOCKS, fillvalue=(16, 16))
     return [(i, *case) for i, case in enumerate(every) if turn is None or (i + turn) % 3 == 0]
 
@@ -66,7 +66,7 @@ def test_bits_of_every_case_on_every_row(isa: Isa) -> None:
 
 @pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
 def test_bits_on_every_row(isa: Isa) -> None:
-    check_bits(isa, ROWS.index(isa) if isa.compiled else None)
+    check_bits(isa, ROWS.index(isa))
 
 
 def check_bits(isa: Isa, turn: int | None) -> None:
