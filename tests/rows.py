@@ -44,7 +44,7 @@ for _row in (FAKE3, EVEX_VNNI):
 def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
     """One of rows that differ only in instructions for inner products, which products and few sums use.
 
-    It is the row that calls take which name none, so that they and tests of rows share compiled objects; else the first.
+    It is the row that calls take which name none, so that both share compiled objects; else the first.
     """
     one: dict[object, Isa] = {}
     for row in found:
