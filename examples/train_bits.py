@@ -3,7 +3,6 @@
 import concurrent.futures
 import hashlib
 import pydoc_data.topics
-import sys
 import tempfile
 import time
 
@@ -14,7 +13,7 @@ import samebits as sb
 import samebits.torch as st
 
 TEXT = torch.tensor(list("".join(pydoc_data.topics.topics.values()).encode()[:50_000]))
-ROWS, BEFORE, WIDTH, SEGMENTS, STEPS = 512, 8, 128, 4, int(*sys.argv[1:] or [200])
+ROWS, BEFORE, WIDTH, SEGMENTS, STEPS = 512, 8, 128, 4, 200
 
 
 def train(ours: bool, threads: int = 1, parts: int = 1, rank: int = 0, world: int = 1, store: str = "") -> str:
