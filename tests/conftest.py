@@ -107,14 +107,15 @@ def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
             if len(rows) == 1:
                 rest = tuple((name, id(x)) for name, x in spec.params.items() if name not in rows)
                 shared.setdefault(rest, []).append((*rows.values(), item))
-        sets: dict[isa.Isa, list[tuple[pytest.Item, bool]]] = {}
+        sets: dict[isa.Isa, list[pytest.Item]] = {}
         for alike in shared.values():
             widest = max((row for row, _ in alike), key=lambda row: (row.compiled, row.lanes, len(row.instructions)))
             for row, item in alike:
-                sets.setdefault(row, []).append((item, row == widest))
+                if row != widest:
+                    sets.setdefault(row, []).append(item)
         for at, given in enumerate(sets.values()):
             turns = min(len(given), 3)
-            found += [item for number, (item, stays) in enumerate(given) if (number + at) % turns and not stays]
+            found += [item for number, item in enumerate(given) if (number + at) % turns]
     return found
 
 
