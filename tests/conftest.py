@@ -83,12 +83,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Of tests that rows share with other parameters, what a row leaves to the others.
+    """Of tests that compiled rows share with other parameters, what a row leaves to the others.
 
     A row runs with every third set that it is paired with, the next row with the next ones; that of a set's widest
-    registers always does. So each row runs each test, and each set of parameters runs compiled, but not all pairs: a
-    kernel takes long to compile, and longer to interpret. Tests of the vocabulary, where each word is other
-    instructions on each row, those that choose by themselves, and those of rows alone, are left as they are.
+    registers always does. So each row runs each test, and each set of parameters runs, but not all pairs: a kernel
+    takes long to compile. What a text does where a row has few instructions is interpreted with every set. Tests of the
+    vocabulary, where each word is other instructions on each row, those that choose by themselves, and those of rows
+    alone, are left as they are.
     """
     from samebits.codegen import isa
 
@@ -103,13 +104,13 @@ def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         shared: dict[object, list[tuple[isa.Isa, pytest.Item]]] = {}
         for item in same:
             spec = item.callspec  # type: ignore[attr-defined]
-            rows = {name: x for name, x in spec.params.items() if isinstance(x, isa.Isa)}
+            rows = {name: x for name, x in spec.params.items() if isinstance(x, isa.Isa) and x.compiled}
             if len(rows) == 1:
                 rest = tuple((name, id(x)) for name, x in spec.params.items() if name not in rows)
                 shared.setdefault(rest, []).append((*rows.values(), item))
         sets: dict[isa.Isa, list[pytest.Item]] = {}
         for alike in shared.values():
-            widest = max((row for row, _ in alike), key=lambda row: (row.compiled, row.lanes, len(row.instructions)))
+            widest = max((row for row, _ in alike), key=lambda row: (row.lanes, len(row.instructions)))
             for row, item in alike:
                 if row != widest:
                     sets.setdefault(row, []).append(item)

@@ -34,15 +34,15 @@ def test_each_row_runs_each_test_and_each_set_of_parameters_runs(pytestconfig: p
     left = conftest.left_to_others(given)
     run = [item for item in given if item not in left]
     widest = max(rows.COMPILED_ROWS, key=lambda row: row.lanes)
-    assert {item.name for item in run if item.row is widest} == set("abc")
+    assert {(item.row.name, item.name) for item in run} >= {(row, x) for row in ("numpy", widest.name) for x in "abc"}
     assert {item.row for item in run} == set(rows.ALL_ROWS)
-    others = collections.Counter(item.name for item in run if item.row is not widest)
-    assert min(others[name] for name in "abc") >= (len(rows.ALL_ROWS) - 1) // 3
-    assert len(left) == 2 * (len(rows.ALL_ROWS) - 1)
+    others = collections.Counter(item.name for item in run if item.row.compiled and item.row is not widest)
+    assert min(others[name] for name in "abc") >= (len(rows.COMPILED_ROWS) - 1) // 3
+    assert len(left) == 2 * (len(rows.COMPILED_ROWS) - 1)
     assert conftest.left_to_others(items({"a": "a"})) == []
     # Where a row has two sets it runs one of them.
     left = conftest.left_to_others(items({"a": "a", "b": "b"}))
-    assert len(left) == len({item.row for item in left}) == len(rows.ALL_ROWS) - 1
+    assert len(left) == len({item.row for item in left}) == len(rows.COMPILED_ROWS) - 1
     # The sets begin with other rows, and some rows have one set alone.
     first, second, third = rows.COMPILED_ROWS[:3]
     pairs = {(first, "a"), (third, "a"), (second, "a"), (second, "b"), (third, "b")}
