@@ -13,6 +13,8 @@ import torch
 
 from samebits import dtypes, ieee
 from samebits.errors import DTypeError, ShapeError
+from samebits.frozen import replace
+from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Spec
 from samebits.operations.convolution import Convolution
 from samebits.program.builder import ProgramBuilder
@@ -167,6 +169,71 @@ def test_another_order_of_sums(spec: Spec, name: str) -> None:
     assert found == reference.run(of, given)["y"].tobytes()
     if name == "long sums" or spec.chunk == 8:
         assert found != reference.run(plain, given)["y"].tobytes()
+
+
+def epilogue(count: int) -> Expression:
+    """The product times input 1 (if there is one), plus the others, and what is below zero 0."""
+    chain = Chain()
+    t, *others = (chain.input(dtypes.float32) for _ in range(1 + count))
+    for k, x in enumerate(others):
+        t = chain.apply("add" if k else "mul", t, x)
+    return chain.finish(chain.apply("maximum", t, chain.constant(0.0, dtypes.float32)))
+
+
+def followed(attributes: Convolution, x: Any, w: Any, beside: Any) -> Program:
+    b = ProgramBuilder("convolve and more")
+    given = [b.input(name, dtypes.float32, shape) for name, shape in (("x", x), ("w", w), *beside.items())]
+    return b.build({"y": b.add("convolve", given, replace(attributes, epilogue=epilogue(len(beside))))[0]})
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "name", ["one by one", "one by one in steps", "padded", "phases", "groups", "apart", "a line", "a volume"]
+)
+def test_what_follows_is_computed_on_the_way_out(isa: Any, name: str) -> None:
+    attributes, x, w = made(name)
+    batch, filters, ones = x[0], w[0], (1,) * len(attributes.out)
+    whole = (batch, filters, *attributes.out)
+    beside = {"scale": (filters, *ones), "bias": (), "residual": whole, "images": (batch, 1, *ones),
+              "windows": (1, 1, *attributes.out)}  # fmt: skip
+    of = followed(attributes, x, w, beside)
+    given = {name: drawn(F32, *shape) for name, shape in {"x": x, "w": w, **beside}.items()}
+    due = reference.run(of, given)["y"].tobytes()
+    plain = reference.run(program(attributes, x, w), {"x": given["x"], "w": given["w"]})["y"]
+    last = plain * given["scale"] + given["bias"] + given["residual"] + given["images"] + given["windows"]
+    assert due == np.maximum(last, F32(0)).tobytes()
+    for threads in (1, 2):
+        session = cpu.prepare(of, isa=isa, threads=threads)
+        assert session.run(given)["y"].tobytes() == due
+    for residual, windows in zip(lying(given["residual"]), lying(given["windows"]), strict=True):
+        assert session.run(given | {"residual": residual, "windows": windows})["y"].tobytes() == due
+
+
+def test_kept_weights_have_what_follows_too() -> None:
+    attributes, x, w = made("padded")
+    beside = {"scale": (w[0], 1, 1), "residual": (x[0], w[0], *attributes.out)}
+    given = {name: drawn(F32, *shape) for name, shape in {"x": x, "w": w, **beside}.items()}
+    b = ProgramBuilder("kept")
+    operands = [b.input("x", dtypes.float32, x), b.constant(given["w"]),
+                *[b.input(name, dtypes.float32, shape) for name, shape in beside.items()]]  # fmt: skip
+    of = b.build({"y": b.add("convolve", operands, replace(attributes, epilogue=epilogue(2)))[0]})
+    due = reference.run(followed(attributes, x, w, beside), given)["y"].tobytes()
+    del given["w"]
+    assert cpu.prepare(of, threads=1).run(given)["y"].tobytes() == due
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((5, 8), "epilogue operands shapes is .* must be with an element for all windows or one for each of"),
+        ((3, 5, 1, 1), "epilogue operands shapes is .* must be within"),
+        ((1, 5, 1, 8), "must be with an element for all windows or one for each of"),
+    ],
+)
+def test_what_does_not_fit_windows_is_refused(shape: Any, said: str) -> None:
+    attributes, x, w = made("inside")
+    with pytest.raises(ShapeError, match=said):
+        followed(attributes, x, w, {"scale": shape})
 
 
 def lying(x: Array) -> list[Array]:

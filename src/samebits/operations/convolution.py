@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import dataclass, replace
+from samebits.kernels import values
+from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Side, Spec, Windows
 from samebits.kernels.gemm.order import CHAIN
@@ -28,13 +31,15 @@ from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import product
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
-from samebits.operations import convolution_chains, matmul
-from samebits.operations.axes import Axes
+from samebits.operations import convolution_chains, dim, matmul
+from samebits.operations.axes import Axes, aligned
+from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import Array, KeptConstant, Known, Operation, PlanTarget, Shape, View, shared_by
 from samebits.operations.product import Options
 from samebits.operations.strided import dense_strides, of_strides
+from samebits.operations.views import text as sizes_text
 from samebits.operations.windows import (
     OUT,
     WORKSPACE,
@@ -58,6 +63,10 @@ _NEAR, _COLUMNS = 1 << 19, 256
 _WINDOWS = 256
 # Elements of a sum, and filters of a group, up to which each element is a chain of its own.
 _SHORT, _FEW = 25, 4
+# The operands of the epilogue, from here on, behind those that `windows` numbers.
+EXTRAS = WORKSPACE + 1
+# The format of an operand, and its steps between images (if there are several), filters and windows.
+Lying = tuple[DType, Shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class Convolution:
         spec: The order of the sums.
         packed: The weights as the right operand [K, filters] of a product, where they are in panels already.
         weights: Their shape then.
+        epilogue: Its input 0 is the product, which is float32 then; further operands broadcast to it, with the same
+            element for all windows of an image or with one for each. None is the product itself.
     """
 
     strides: Shape
@@ -83,23 +94,26 @@ class Convolution:
     spec: Spec = SB1
     packed: PackedFacts | None = None
     weights: Shape = ()
+    epilogue: Expression | None = None
+
+    names: ClassVar[tuple[str, str]] = ("x", "w")
 
     def __str__(self) -> str:
         words = [f"{self.groups} groups"] if self.groups > 1 else []
         words += [f"strides {list(self.strides)}"] if set(self.strides) != {1} else []
         words += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
         words += [f"from {[-step for step in self.before]}"] if any(self.before) else []
-        return ", ".join([*words, f"windows {list(self.out)}"])
+        return ", ".join([*words, f"windows {list(self.out)}"]) + (text(self.epilogue) if self.epilogue else "")
 
     @property
     def product(self) -> MatrixProduct:
-        """The product of weights and columns."""
+        """The product of weights and columns, without what follows."""
         return MatrixProduct(options=Options(spec=self.spec), packed=self.packed)
 
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
         is_short = 0 < math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
-        return is_short and self.spec.order == CHAIN.name and self.spec.segments == 1
+        return is_short and self.epilogue is None and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
         """Each spatial axis."""
@@ -108,8 +122,8 @@ class Convolution:
 
 
 def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    x, w = facts
-    groups, rank = attributes.groups, len(attributes.out)
+    x, w, *extras = facts
+    groups, rank, epilogue = attributes.groups, len(attributes.out), attributes.epilogue
     if x.rank != rank + 2 or w.rank != x.rank:
         expected = f"of {rank + 2} axes: batch or filters, channels, and those that windows slide along"
         raise ShapeError("convolve", "operands", "rank", f"{x.rank} and {w.rank}", expected, "reshape them")
@@ -124,11 +138,24 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     if not made.dtype is x.dtype is w.dtype:
         actual, expected = f"{x.dtype.name} and {w.dtype.name}", "of one format, which their product has too"
         raise DTypeError("convolve", "operands", "dtypes", actual, expected, "convert them first")
-    return (dense(made.dtype, (x.shape[0], filters, *attributes.out)),)
+    shape = x.shape[0], filters, *attributes.out
+    if epilogue is None:
+        return (dense(made.dtype, shape),)
+    check_dtypes("convolve", epilogue.inputs, (Fact(made.dtype, (), ()), *extras))
+    if any(extra.shape[-rank:] not in ((1,) * rank, attributes.out) for extra in extras if extra.rank):
+        expected = f"with an element for all windows or one for each of {list(attributes.out)}"
+        raise ShapeError("convolve", "epilogue operands", "shapes", [str(e) for e in extras], expected, "expand them")
+    if dim.broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
+        expected = f"within {sizes_text(shape)}"
+        raise ShapeError("convolve", "epilogue operands", "shapes", [str(e) for e in extras], expected, "expand x")
+    return (dense(epilogue.dtype(epilogue.outputs[0]), shape),)
 
 
 def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = arrays
+    x, w, *extras = arrays
+    if attributes.epilogue is not None:
+        (t,) = _reference(replace(attributes, epilogue=None), (x, w))
+        return tuple(values.reference(attributes.epilogue, [t, *extras]))
     (fact,) = _infer(attributes, [dense(dtypes.of(array.dtype), array.shape) for array in arrays])
     batch, _, *image = x.shape
     filters, depth, *kernel = w.shape
@@ -153,15 +180,57 @@ def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array,
 def _axes(attributes: Convolution, facts: Sequence[Fact]) -> Axes:
     """Images of a batch and filters are independent."""
     others = (None,) * (facts[0].rank - 1)
-    return Axes(((0, *others), (1, *others)))
+    return Axes(((0, *others), (1, *others), *aligned(facts[2:], facts[0].rank)))
 
 
 def _takes(attributes: Convolution, views: Sequence[View]) -> list[Shape | None]:
-    """Weights whose elements lie side by side; and so an image that is its own columns."""
-    (_, image, steps), (_, w, w_steps) = views[:2]
+    """Weights whose elements lie side by side, and so an image that is its own columns, and what else has an element
+    for each window."""
+    (_, image, steps), (_, w, w_steps), *extras = views[: 2 + _count(attributes)]
     slides = attributes.slides(image[2:], (attributes.weights or w)[2:])
     needs = _is_pointwise(slides) and not of_strides(image[1:], steps[1:]).is_dense
-    return [image if needs else None, None if of_strides(w, w_steps).is_dense else w]
+    apart = [None if _beside(attributes, extra) else extra[1] for extra in extras]
+    return [image if needs else None, None if of_strides(w, w_steps).is_dense else w, *apart]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How an operand of an epilogue lies: elements from an image, a filter and a window to the next, 0 where it
+    repeats."""
+
+    dtype: DType
+    image: int
+    filter: int
+    window: int
+
+    def at(self, number: int, image: int, window: int) -> Operand:
+        """Operand `number` of them where an image has such a window."""
+        return Operand(EXTRAS + number, (image * self.image + window * self.window) * self.dtype.element_bytes)
+
+
+def _beside(attributes: Convolution, view: View) -> Beside | None:
+    """How an operand of the epilogue lies; None where windows of an image are not equally far apart in it."""
+    dtype, shape, steps = view
+    rank = len(attributes.out)
+    missing = (1,) * (rank + 2 - len(shape))
+    image, filter, *along = [
+        0 if extent == 1 else step for extent, step in zip((*missing, *shape), (*missing, *steps), strict=True)
+    ]
+    if not any(along):
+        return Beside(dtype, image, filter, 0)
+    flat = of_strides(attributes.out, along).reshape((math.prod(attributes.out),))
+    return None if flat is None or flat.strides is None else Beside(dtype, image, filter, flat.strides[0])
+
+
+def _all_beside(attributes: Convolution, views: Sequence[View]) -> list[Beside]:
+    """How the operands of the epilogue lie, as `_takes` says they do."""
+    found = [_beside(attributes, view) for view in views[2:-1]]
+    return [x for x in found if x is not None]
+
+
+def _count(attributes: Convolution) -> int:
+    """How many operands the epilogue has beside the product."""
+    return 0 if attributes.epilogue is None else len(attributes.epilogue.inputs) - 1
 
 
 def _is_pointwise(slides: Sequence[Slide]) -> bool:
@@ -186,7 +255,7 @@ def _by_windows(
 ) -> Plan | None:
     """Products of the weights and the windows of an image, from where it lies; None where windows of a row do not lie
     side by side or are too few, where weights are the right operand, or where words are no elements."""
-    (dtype, x, steps), (_, w, _), (made, out, goes) = views
+    (dtype, x, steps), (_, w, _), *_, (made, out, goes) = views
     engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
     if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1:
         return None
@@ -201,7 +270,12 @@ def _by_windows(
     left = Matrix(k, 1, (filters * k,), dtype)
     right = Matrix(0, 1, (w[1] * lies.channel,), dtype, windows=windows)
     result = Matrix(goes[1], 1, (filters * goes[1],), made)
-    c = Contraction(filters, area, k, Side(left), Side(right), Side(result), (groups,), spec=attributes.spec)
+    beside = _all_beside(attributes, views)
+    sources = tuple([Matrix(y.filter, y.window, (filters * y.filter,), y.dtype) for y in beside])
+    c = Contraction(
+        filters, area, k, Side(left), Side(right), Side(result), (groups,), attributes.epilogue, sources,
+        spec=attributes.spec,
+    )  # fmt: skip
     threads = shared_by(views, target)
     plan = plan_contraction(c, target.isa, threads, machine=target.machine)
     elements = x[1] * lies.channel
@@ -210,22 +284,27 @@ def _by_windows(
     for image in range(x[0]):
         parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
         into = Operand(OUT, image * goes[0] * made.element_bytes)
-        parts += [step.on(Operand(W), Operand(WORKSPACE), into, Operand(WORKSPACE, behind)) for step in plan.steps]
+        others = [y.at(number, image, 0) for number, y in enumerate(beside)]
+        places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
+        parts += [step.on(*places) for step in plan.steps]
     room, scratch = behind + plan.workspace_bytes, plan.scratch_bytes
     return _whole(attributes, views, target, parts, threads, room, scratch, "windows of a copied image")
 
 
 def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:
     """Products of the weights and the columns of some rows of windows of an image."""
-    (dtype, x, steps), _, (made, out, goes) = views
+    (dtype, x, steps), *_, (made, out, goes) = views
+    beside = _all_beside(attributes, views)
     w = attributes.weights or views[1][1]
     groups, k, inner = attributes.groups, math.prod(w[1:]), math.prod(out[3:])
     threads, area, size = shared_by(views, target), math.prod(out[2:]), dtype.element_bytes
     if _is_pointwise(slides):
         shape = x[0], groups, k, area
         columns: View = dtype, shape, (steps[0], k * steps[1], steps[1], 1)
-        plan = _product(attributes, columns, w, (made, (goes[0], goes[1], 1)), target)
-        parts = _on(attributes, plan, Operand(X), Operand(OUT), Operand(WORKSPACE))
+        lying: list[Lying] = [(y.dtype, (y.image, y.filter, y.window)) for y in beside]
+        plan = _product(attributes, columns, w, [*lying, (made, (goes[0], goes[1], 1))], target)
+        places = [y.at(number, 0, 0) for number, y in enumerate(beside)]
+        parts = _on(attributes, plan, Operand(X), [*places, Operand(OUT), Operand(WORKSPACE)])
         return _whole(attributes, views, target, parts, plan.threads, plan.workspace_bytes, plan.scratch_bytes, "1 x 1")
     own = own_image(slides, steps)
     lies = own or copied_image(slides)
@@ -242,40 +321,40 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
             some = min(rows, out[2] - first)
             parts += _columns(slides, w, begin, (dtype, x[1]), at, first, some, target.isa, threads)
             columns = dtype, (groups, k, some * inner), (k * some * inner, some * inner, 1)
-            plan = _product(attributes, columns, w, (made, (goes[1], 1)), target)
+            lying = [(y.dtype, (y.filter, y.window)) for y in beside]
+            plan = _product(attributes, columns, w, [*lying, (made, (goes[1], 1))], target)
             room, scratch = max(room, plan.workspace_bytes), max(scratch, plan.scratch_bytes)
             threads = max(threads, plan.threads)
             into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
-            parts += _on(attributes, plan, Operand(WORKSPACE, at), into, Operand(WORKSPACE, behind))
+            places = [y.at(number, image, first * inner) for number, y in enumerate(beside)]
+            parts += _on(attributes, plan, Operand(WORKSPACE, at), [*places, into, Operand(WORKSPACE, behind)])
     how = f"columns of {rows} rows of windows at a time"
     return _whole(attributes, views, target, parts, threads, behind + room, scratch, how)
 
 
-def _product(attributes: Convolution, columns: View, w: Shape, out: tuple[DType, Shape], target: PlanTarget) -> Plan:
+def _product(attributes: Convolution, columns: View, w: Shape, others: Sequence[Lying], target: PlanTarget) -> Plan:
     """Weights times columns [..., groups, K, N]; turned, where the weights are in panels: these are right operands.
 
-    Args:    w: the shape of the weights.   out: the format of results, and their steps between images (if there are
-                 several), filters and windows.
+    Args:    w: the shape of the weights.   others: operands of the epilogue, then results.
     """
     dtype, (*images, groups, k, n), (*between, group, row, column) = columns
-    made, (*batch, filter, window) = out
-    filters = w[0] // groups
-    left: View = dtype, (groups, filters, k), (filters * k, k, 1)
-    result: View = made, (*images, groups, filters, n), (*batch, filters * filter, filter, window)
-    operands = left, columns, result
-    if attributes.packed is not None:
+    filters, is_turned = w[0] // groups, attributes.packed is not None
+    both: list[View] = [(dtype, (groups, filters, k), (filters * k, k, 1)), columns]
+    if is_turned:
         turned: View = dtype, (*images, groups, n, k), (*between, group, column, row)
-        result = made, (*images, groups, n, filters), (*batch, filters * filter, window, filter)
-        operands = turned, (dtype, (k, filters), (1, k)), result
+        both = [turned, (dtype, (k, filters), (1, k))]
+    for kind, (*outer, filter, window) in others:
+        extents, inner = ((n, filters), (window, filter)) if is_turned else ((filters, n), (filter, window))
+        both.append((kind, (*images, groups, *extents), (*outer, filters * filter, *inner)))
     plan = matmul.ROWS[0].plan
     assert plan is not None
-    return plan(attributes.product, operands, target)
+    return plan(replace(attributes.product, epilogue=attributes.epilogue), tuple(both), target)
 
 
-def _on(attributes: Convolution, plan: Plan, columns: Operand, out: Operand, workspace: Operand) -> list[Step]:
-    """The steps of a product on where its operands are."""
+def _on(attributes: Convolution, plan: Plan, columns: Operand, others: Sequence[Operand]) -> list[Step]:
+    """The steps of a product on where its operands are, the others being those of the epilogue, results, workspace."""
     both = (columns, Operand(W)) if attributes.packed else (Operand(W), columns)
-    return [step.on(*both, out, workspace) for step in plan.steps]
+    return [step.on(*both, *others) for step in plan.steps]
 
 
 def _columns(
@@ -310,12 +389,17 @@ def _whole(
     attributes: Convolution, views: tuple[View, ...], target: PlanTarget, steps: Sequence[Step], threads: int,
     workspace_bytes: int, scratch_bytes: int, how: str,
 ) -> Plan:  # fmt: skip
+    """The plan of steps whose operands are numbered as here: those of the epilogue come last."""
+    count = len(views) - 3
+    if count:
+        places = X, W, OUT + count, WORKSPACE + count, *range(OUT, OUT + count)
+        steps = [step.on(*map(Operand, places)) for step in steps]
     return Plan(
         what=f"convolve {views[0][1]} by {attributes.weights or views[1][1]}, {attributes}",
         isa=target.isa,
         threads=threads,
         steps=tuple(steps),
-        operands=("x", "w", "out"),
+        operands=("x", "w", *[f"input {k}" for k in range(2, 2 + count)], "out"),
         scratch_bytes=scratch_bytes,
         workspace_bytes=workspace_bytes,
         facts=(("by", how), ("order", str(attributes.spec))),

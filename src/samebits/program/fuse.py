@@ -13,6 +13,8 @@ from collections.abc import Callable
 from samebits import dtypes
 from samebits.frozen import replace
 from samebits.kernels.walk import BLOCKS
+from samebits.operations import dim
+from samebits.operations.convolution import Convolution
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
@@ -65,8 +67,8 @@ def fuse_before_rows(program: Program) -> Program:
 
 
 def fuse_after_products(program: Program) -> Program:
-    """A float32 map joins the epilogue of the product that it reads."""
-    return _fuse(program, "contract", "map", _joined_product)
+    """A float32 map joins the epilogue of the product, or convolution, that it reads."""
+    return _fuse(_fuse(program, "contract", "map", _joined_product), "convolve", "map", _joined_product)
 
 
 def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]) -> Program:
@@ -121,7 +123,9 @@ def expression_size(node: Node) -> int:
     """How many nodes its expression has."""
     attributes = node.attributes
     expression = (
-        attributes.epilogue if isinstance(attributes, MatrixProduct) else getattr(attributes, "expression", None)
+        attributes.epilogue
+        if isinstance(attributes, MatrixProduct | Convolution)
+        else getattr(attributes, "expression", None)
     )
     return len(expression.nodes) if expression is not None else 0
 
@@ -203,8 +207,10 @@ def _broadcasts_into(program: Program, name: str, shape: tuple[object, ...]) -> 
 
 
 def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
-    assert isinstance(first.attributes, MatrixProduct) and isinstance(second.attributes, Map)  # as above
+    assert isinstance(first.attributes, MatrixProduct | Convolution) and isinstance(second.attributes, Map)  # as above
     expression = second.attributes.expression
+    if isinstance(first.attributes, Convolution) and not _joins_convolution(program, first, second):
+        return None
     if len(second.outputs) != 1 or program.facts[second.outputs[0]].shape != program.facts[first.outputs[0]].shape:
         return None
     if {*expression.inputs, expression.dtype(expression.outputs[0])} != {dtypes.float32}:
@@ -217,7 +223,18 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
     )
     inputs = (*first.inputs[:count], *both.inputs[1:])
     attributes = replace(first.attributes, epilogue=both.expression)
-    return Node("contract", inputs, both.outputs, attributes, joined_origin(first, second))
+    return Node(first.operation, inputs, both.outputs, attributes, joined_origin(first, second))
+
+
+def _joins_convolution(program: Program, first: Node, second: Node) -> bool:
+    """Whether a convolution is a product, and what else the map reads has an element for all windows of an image or one
+    for each."""
+    attributes = first.attributes
+    assert isinstance(attributes, Convolution)  # the caller looked
+    weights, rank = program.facts[first.inputs[1]].shape, len(attributes.out)
+    shapes = [program.facts[name].shape[-rank:] for name in second.inputs if name not in first.outputs]
+    is_whole = all(shape in ((), (1,) * rank, attributes.out) for shape in shapes)
+    return is_whole and not attributes.is_chained(dim.bind_shape(weights, {}))
 
 
 def joined_origin(first: Node, second: Node) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
 from samebits.kernels.expression import Expression
+from samebits.operations.convolution import Convolution
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import Array
@@ -59,7 +60,7 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int], numbers: C
     if isinstance(attributes, Map | RowWise):
         expression: Expression | None = attributes.expression
         inputs = node.inputs
-    elif isinstance(attributes, MatrixProduct) and attributes.epilogue is not None:
+    elif isinstance(attributes, MatrixProduct | Convolution) and attributes.epilogue is not None:
         expression = attributes.epilogue
         # The product stands in the place of its operands.
         count = len(attributes.names)
@@ -70,7 +71,7 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int], numbers: C
         return node
     applied = absorb(Applied(expression, inputs, node.outputs), codes, numbers=numbers)
     rest = (*fixed, *applied.inputs[len(fixed) and 1 :])
-    if isinstance(attributes, MatrixProduct):
+    if isinstance(attributes, MatrixProduct | Convolution):
         changed: object = replace(attributes, epilogue=applied.expression)
     else:
         changed = replace(attributes, expression=applied.expression)
