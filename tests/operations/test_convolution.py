@@ -56,13 +56,18 @@ CASES: dict[str, tuple[Any, ...]] = {
     "no channels of few filters": (1, 0, (5, 6), 3, (2, 2), (1, 1), (1, 1), (0, 1), (0, 0), 1),
     "no windows": (1, 3, (0, 6), 5, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "long sums of few windows": (1, 64, (6, 8), 4, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
-    "long sums of many filters": (1, 90, (9, 5), 70, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "long sums of many filters": (1, 90, (9, 5), 26, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "narrow rows of windows": (2, 9, (50, 3), 6, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "wide rows of windows": (1, 7, (3, 150), 14, (3, 3), (1, 1), (2, 3), (2, 3), (2, 3), 1),
     "one window a row": (1, 3, (33, 3), 5, (3, 3), (1, 1), (1, 1), (1, 0), (1, 0), 1),
     "a volume of many windows": (1, 3, (5, 6, 7), 4, (2, 3, 2), (1, 1, 1), (1, 1, 1), (1, 1, 0), (0, 1, 1), 1),
     "nothing in the batch": (0, 3, (6, 9), 5, (3, 2), (1, 1), (1, 1), (1, 0), (0, 0), 1),
 }
+
+
+# What loops over the elements take long for.
+LONG = ("rows of windows in parts", "depth in parts", "long sums of few windows", "long sums of many filters",
+        "narrow rows of windows", "wide rows of windows")  # fmt: skip
 
 
 def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
@@ -124,7 +129,7 @@ def test_the_bits_are_those_of_the_reference(isa: Any, name: str) -> None:
         assert found.tobytes() == due
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("rows of windows in parts", "depth in parts")])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
 def test_the_reference_sums_each_element_in_its_order(name: str) -> None:
     attributes, x, w = made(name)
     given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
