@@ -1,10 +1,10 @@
 """The operation `convolve`: weights times what each window of an image has (numerics.md section 2).
 
 A product whose right operand has a column for each window and a row for each channel of the group and place of the
-kernel, in that order. Columns are written out in panels for some windows at a time, which stay in a near cache until
-they are multiplied, or as they are where an engine needs words of several elements, or the weights are in panels.
-Groups of few filters and short sums are `convolution_chains`'. What windows look at is `windows`'. Start at
-`Convolution`.
+kernel, in that order. Its panels are packed from a copy of the image, a chunk at a time; where an engine needs words of
+several elements, or the weights are in panels, the columns of some windows at a time are written out first, and stay in
+a near cache until they are multiplied. Groups of few filters and short sums are `convolution_chains`'. What windows
+look at is `windows`'. Start at `Convolution`.
 """
 
 from __future__ import annotations
@@ -253,11 +253,12 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
 def _by_windows(
     attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget
 ) -> Plan | None:
-    """Products of the weights and the windows of an image, from where it lies; None where windows of a row do not lie
-    side by side or are too few, where weights are the right operand, or where words are no elements."""
+    """Products of the weights and the windows of an image, packed from a copy of it; None where windows of a row do
+    not lie side by side or are too few, where they look at nothing, where weights are the right operand, or where words
+    are no elements."""
     (dtype, x, steps), (_, w, _), *_, (made, out, goes) = views
     engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
-    if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1:
+    if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1 or 0 in w[2:]:
         return None
     if math.prod(out[2:]) < panel_columns(target.isa, engine, target.machine):
         return None

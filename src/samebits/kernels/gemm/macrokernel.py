@@ -14,7 +14,8 @@ K is counted in words of the engine; packing alone knows elements. A guarded eng
 facts of A's block and B's columns allow it, and its `safe` form on the same words elsewhere. Integers of A that packing
 shifted to fit start their sums at what that adds to a column, from the facts of B, taken away (numerics.md section 3).
 
-Scratch: block of A | panels of B and their facts | what is kept of C | immediates; offsets are arguments.
+Scratch: block of A | panels of B and their facts | what is kept of C | beside windows, microtiles between chunks |
+immediates; offsets are arguments.
 """
 
 from __future__ import annotations
@@ -325,6 +326,8 @@ class _TaskLoops:
         narrow = columns < width
         kept, kept_step = self.kept(r, j, narrow)
         fresh, final, more = pc == self.k_begin, pc + text.kc >= self.k_end, pc + text.kc < self.k_end
+        if only is not None:
+            fresh, final = fresh & (only == 0), final & (only + 1 >= chunks)
         # A plain t is out itself, but for a narrow panel; anything else leaves the tile by `finish`.
         straight: Condition = (columns >= width) if d.epilogue.plain else False
         start, start_step = text.start, 0
@@ -354,7 +357,6 @@ class _TaskLoops:
             self.of_chunks(place, panels, pc, kc, chunks, following, call, run, ask, only)
         else:
             self.of_runs(place, panels, pc, kc, run, ask)
-        final = final if only is None else final & (only + 1 >= chunks)
         for _ in b.when(final & narrow if d.epilogue.plain else final):
             text.finish.call(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
 
