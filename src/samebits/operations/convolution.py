@@ -224,8 +224,12 @@ def _beside(attributes: Convolution, view: View) -> Beside | None:
 
 def _all_beside(attributes: Convolution, views: Sequence[View]) -> list[Beside]:
     """How the operands of the epilogue lie, as `_takes` says they do."""
-    found = [_beside(attributes, view) for view in views[2:-1]]
-    return [x for x in found if x is not None]
+    found = list[Beside]()
+    for view in views[2:-1]:
+        lies = _beside(attributes, view)
+        assert lies is not None  # else it was copied
+        found.append(lies)
+    return found
 
 
 def _count(attributes: Convolution) -> int:

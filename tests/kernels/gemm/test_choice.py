@@ -111,7 +111,7 @@ def test_windows_are_packed_a_chunk_at_a_time_beside_blocks_of_a_that_take_twice
         c = replace(dense(m, 784, k), b=Side(windows))
         sizes = Sizes(a_bytes=256 << 10)
         assert form_of(Inner.of(c, engine.FMA32), AVX512, Caches(), sizes, NONE) == (FUSED, ())
-        found = blocks_for(Inner.of(c, engine.FMA32), FUSED, 12, sizes, Caches())
+        found = blocks_for(Inner.of(c, engine.FMA32), FUSED, 12, sizes, Caches(windows_blocks=2))
         assert (found.kc, found.kc * min(m, found.mc) * 4 <= 2 * sizes.a_bytes or kc > k) == (kc, True)
         assert choose(c, AVX512, 1, NONE, DEFAULT).group == 1
 

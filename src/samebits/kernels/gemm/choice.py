@@ -40,9 +40,6 @@ GROUP = 8
 # of the columns (float32, Cascade Lake, speed of the wide over it: 64 x 576 x 48 0.93, 128 x 128 x 80 1.01, 256 x 768 x
 # 112 1.08, 48 x 768 x 400 1.11, 256 x 768 x 336 1.17, 128 x 1152 x 784 1.25, 512 x 512 x 1000 1.27).
 _NARROW_PART = 5
-# Blocks of A where B is windows, of which a chunk at a time takes the place of a panel: that many times as large (256
-# filters, 256 channels of 28 x 28, 3 x 3, Cascade Lake: ms by 1 and 2, 9.0 and 8.6).
-_OF_WINDOWS = 2
 # More columns than any C has: a block of all of them.
 _ALL = 1 << 40
 
@@ -308,10 +305,10 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         return Blocks(elements // TILED_WORDS, _ALL, kc)
     short = caches.kc_fused if is_fused and is_plain and m <= caches.fused_rows else KC_LEAST
     if has_windows(inner.c):
-        longest = max(KC_LEAST, _OF_WINDOWS * elements // max(m, 1) // KC_LEAST * KC_LEAST)
+        longest = max(KC_LEAST, caches.windows_blocks * elements // max(m, 1) // KC_LEAST * KC_LEAST)
         parts = max(1, -(-inner.steps // longest))
         kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST
-        return Blocks(_OF_WINDOWS * elements // KC_LEAST, _ALL, kc)
+        return Blocks(caches.windows_blocks * elements // KC_LEAST, _ALL, kc)
     if is_fused and not runs_down(inner.c):
         return Blocks(elements // short, _ALL, short)
     if is_fused and is_plain and forms.is_cached(inner.c, inner.engine, caches):

@@ -49,6 +49,9 @@ class Caches:
         down_blocks: Where B's columns are contiguous, a panel of all of K is one run of memory, and C is visited once:
             worth a block of A of so many times the second cache's part, which comes from the third (128 x 4096 x 4096,
             GFLOP/s: bfloat16 by KC 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
+        windows_blocks: Where B is windows, of which a chunk at a time takes the place of a panel, a block of A is worth
+            so many times its part of the second cache (256 filters, 256 channels of 28 x 28, 3 x 3, Cascade Lake, ms by
+            1 and 2: 9.0 and 8.6).
         down_all: There KC is that of few rows while all rows of A by such a KC take at most so many bytes; a larger A
             is cut by the KC of many. On Zen 4 none is too large.
         down_whole: There K of at most so many words of float32 is one block however large A is: C is visited once.
@@ -86,6 +89,7 @@ class Caches:
     strip: int = 256 << 10
     group: int = 256 << 10
     down_blocks: int = 12
+    windows_blocks: int = 1
     down_all: int = 1 << 40
     down_whole: int = 0
     down_rows: int = 640
@@ -265,6 +269,7 @@ CASCADE_LAKE = replace(
     caches=Caches(
         down_all=384 << 10,
         down_whole=1024,
+        windows_blocks=2,
         kc_fused=128,
         fused_rows=256,
         streamed_cached=15,
