@@ -192,14 +192,33 @@ def compared(file: ELFFile, text: int, ours: int, theirs: int) -> set[int]:
             elif home == text:
                 assert meant[0] - ours == meant[1] - theirs == symbol["st_value"]
             elif not file.get_section(home)["sh_flags"] & 1:  # what is written holds addresses of its own
-                data = file.get_section(home).data()
-                for place in meant:
-                    assert ctypes.string_at(place - symbol["st_value"], len(data)) == data
+                begins = [place - symbol["st_value"] for place in meant]
+                same_data(
+                    file, home, [(begin, begin - base) for begin, base in zip(begins, (ours, theirs), strict=True)]
+                )
             for code in codes:
                 code[at - 2 * (kind == 42) : at + 4] = bytes(4 + 2 * (kind == 42))
             found.add(kind)
     assert codes[0] == codes[1]
     return found
+
+
+def same_data(file: ELFFile, home: int, places: list[tuple[int, int]]) -> None:
+    """What is only read lies at both places (address, and distance from the code) as the file has it, but for distances
+    of code, of which tables of jumps are made: these mean the same."""
+    data = bytearray(file.get_section(home).data())
+    found = [bytearray(ctypes.string_at(begin, len(data))) for begin, _ in places]
+    sections = [x for x in file.iter_sections() if isinstance(x, RelocationSection) and x["sh_info"] == home]
+    for x in [x for section in sections for x in section.iter_relocations()]:
+        at = x["r_offset"]
+        assert x["r_info_type"] == 2
+        means = {
+            away + at + struct.unpack_from("<i", mine, at)[0] for mine, (_, away) in zip(found, places, strict=True)
+        }
+        assert len(means) == 1
+        for each in (data, *found):
+            each[at : at + 4] = bytes(4)
+    assert found[0] == found[1] == data
 
 
 def target(base: int, code: bytearray, at: int, kind: int, place: int) -> int:

@@ -154,7 +154,8 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
         source = file.read()
     found: set[str] = set()
     for home, names in re.findall(_IMPORT, source):
-        for part in re.sub(_COMMENT, b"", names).strip(b"()").split(b","):
+        parts = re.sub(_COMMENT, b"", names).strip(b"()").split(b",")
+        for part in [x for x in parts if x.strip()] or [b""]:  # the last name of several may have a comma too
             name = b".".join([x for x in (home, *part.split()[:1]) if x]).decode()
             found.add(name if _file(name) else home.decode())
     return cache.digest(source), frozenset(f"{_PACKAGE}.{name}" for name in found if _file(name))
