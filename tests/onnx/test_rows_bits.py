@@ -171,3 +171,29 @@ def test_steps_share_the_weights(op: str, products: int) -> None:
     program = cpu.prepare(onnx.load(proto)).program
     weights = [node.inputs[1] for node in program.nodes if node.operation == "contract"]
     assert len(weights) > len(set(weights)) == products
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilations", "pads"),
+    [
+        ((3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+        ((3, 2), (1, 2), (1, 3), (1, 2, 0, 1)),
+        ((5, 4), (1, 1), (1, 1), (4, 3, 4, 3)),  # many windows look beyond the image
+        ((2, 4), (3, 1), (2, 2), (1, 0, 1, 0)),
+        ((9, 1), (1, 1), (1, 1), (4, 0, 4, 0)),  # all do
+    ],
+)
+def test_windows_that_look_beyond_the_image_have_the_largest_of_what_is_there(
+    kernel: Any, strides: Any, dilations: Any, pads: Any
+) -> None:
+    x = drawn(2, 3, 7, 10)
+    x[0, 1, ::3, ::4] = np.nan
+    x[1, :, 0] = -np.inf
+    slid = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+    found = run("MaxPool", [x], {name: list(value) for name, value in slid.items()})
+    due = np.full_like(found, -np.inf)
+    for n, c, h, w, i, j in np.ndindex(*found.shape, *kernel):
+        row, column = h * strides[0] - pads[0] + i * dilations[0], w * strides[1] - pads[1] + j * dilations[1]
+        if 0 <= row < 7 and 0 <= column < 10:
+            due[n, c, h, w] = np.maximum(due[n, c, h, w], x[n, c, row, column])
+    assert found.tobytes() == due.tobytes()

@@ -24,6 +24,8 @@ __all__ = ["ROWS"]
 _MOST = 256
 # Places along an axis that one kernel takes the largest of.
 _TOGETHER = 4
+# Windows along an axis that look beyond the image, up to which these are computed apart and the image is not padded.
+_FEW_BEYOND = 4
 # Windows that look so often at elements of a row that are steps apart look at a copy where these are side by side: a
 # load of elements apart takes an instruction for each, and as much text. Steps of two are picked from whole vectors.
 _OFTEN, _PICKED = 4, 2
@@ -147,10 +149,41 @@ def _max_pool(call: NodeCall) -> Sequence[str]:
     lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
     x = call[0]
     for axis in range(len(window.shape)):
-        x = _padded(call, x, window, lowest, (axis,))
-        x = _largest_along(call, x, axis + 2, window.kernel[axis], window.dilations[axis],
-                           (window.strides[axis], window.out[axis]))  # fmt: skip
+        x = _largest_inside(call, x, window, axis) or _largest_padded(call, x, window, axis, lowest)
     return (call.b.apply("copy", x) if math.prod(window.kernel) == 1 else x,)
+
+
+def _largest_padded(call: NodeCall, x: str, window: Window, axis: int, lowest: Array) -> str:
+    """The largest along an axis, which is padded with what is never larger."""
+    slid = window.strides[axis], window.out[axis]
+    x = _padded(call, x, window, lowest, (axis,))
+    return _largest_along(call, x, axis + 2, window.kernel[axis], window.dilations[axis], slid)
+
+
+def _largest_inside(call: NodeCall, x: str, window: Window, axis: int) -> str | None:
+    """The same of an image as it lies: the few windows that look beyond it are the largest of fewer places. None where
+    these are many, or one looks at nothing else."""
+    b, extent, apart, stride = call.b, window.shape[axis], window.dilations[axis], window.strides[axis]
+    begins = [w * stride - window.before[axis] for w in range(window.out[axis])]
+    seen = [[i for i in range(window.kernel[axis]) if 0 <= begin + i * apart < extent] for begin in begins]
+    beyond = [w for w, places in enumerate(seen) if len(places) < window.kernel[axis]]
+    inside = [w for w in range(len(seen)) if len(seen[w]) == window.kernel[axis]]
+    if len(beyond) > _FEW_BEYOND or not inside or not all(seen):
+        return None
+    shape = list(b.facts[x].shape)
+
+    def part(begin: int, count: int) -> str:
+        whole = (*shape[: axis + 2], count, *shape[axis + 3 :])
+        return b.slice(x, tuple(begin if i == axis + 2 else 0 for i in range(len(shape))), whole, (1,) * len(shape))
+
+    def alone(w: int) -> str:
+        return chained(call, "maximum", [part(begins[w] + i * apart, 1) for i in seen[w]])
+
+    first, last, reach = begins[inside[0]], begins[inside[-1]], (window.kernel[axis] - 1) * apart + 1
+    whole = part(first, last + reach - first)
+    whole = _largest_along(call, whole, axis + 2, window.kernel[axis], apart, (stride, len(inside)))
+    before, behind = [[alone(w) for w in beyond if (w > inside[0]) == side] for side in (False, True)]
+    return b.concat([*before, whole, *behind], axis + 2) if beyond else whole
 
 
 def _largest_along(call: NodeCall, x: str, axis: int, count: int, apart: int, out: tuple[int, int]) -> str:
