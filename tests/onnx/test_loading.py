@@ -352,3 +352,12 @@ def test_graphs_that_are_not_sorted() -> None:
 def test_an_output_that_nothing_makes() -> None:
     proto = protos.model([], [protos.value("x", np.float32, [1])], [protos.value("y", np.float32, [1])])
     assert refusal(proto) == "load: output 'y' is made by no node, must be made by one; export it again"
+
+
+def test_loading_a_pool_takes_no_step_for_each_window() -> None:
+    extent = 1 << 40
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, extent]) for name in "xy")
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[7], pads=[3, 3])
+    program = onnx.load(helper.make_model(helper.make_graph([node], "pool", [x], [y])))
+    (made,) = program.outputs
+    assert program.facts[made].shape == (1, 1, extent)

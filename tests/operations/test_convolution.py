@@ -319,3 +319,11 @@ def test_operands_and_their_product_have_one_format(x: Any, w: Any, filters: int
     said = f"operands dtypes is {x.name} and {w.name}, must be of one format, which their product has too"
     with pytest.raises(DTypeError, match=said):
         b.add("convolve", operands, Convolution((1,), (1,), (0,), (2,)))
+
+
+def test_threads_share_the_products_of_a_small_image() -> None:
+    attributes = Convolution((1, 1), (1, 1), (1, 1), (12, 12))
+    session = cpu.prepare(program(attributes, (1, 8, 12, 12), (16, 8, 3, 3)), threads=2)
+    ((_, plan),) = session.planned({"x": drawn(F32, 1, 8, 12, 12), "w": drawn(F32, 16, 8, 3, 3)})
+    assert dict(plan.facts)["by"].startswith("windows")
+    assert plan.threads == 2

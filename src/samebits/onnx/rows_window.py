@@ -164,26 +164,27 @@ def _largest_inside(call: NodeCall, x: str, window: Window, axis: int) -> str | 
     """The same of an image as it lies: the few windows that look beyond it are the largest of fewer places. None where
     these are many, or one looks at nothing else."""
     b, extent, apart, stride = call.b, window.shape[axis], window.dilations[axis], window.strides[axis]
-    begins = [w * stride - window.before[axis] for w in range(window.out[axis])]
-    seen = [[i for i in range(window.kernel[axis]) if 0 <= begin + i * apart < extent] for begin in begins]
-    beyond = [w for w, places in enumerate(seen) if len(places) < window.kernel[axis]]
-    inside = [w for w in range(len(seen)) if len(seen[w]) == window.kernel[axis]]
-    if len(beyond) > _FEW_BEYOND or not inside or not all(seen):
+    count, out, before = window.kernel[axis], window.out[axis], window.before[axis]
+    reach = (count - 1) * apart + 1
+    inside = range(-(-before // stride), min(out, (extent - reach + before) // stride + 1))
+    if not inside or out - len(inside) > _FEW_BEYOND:
+        return None
+    beyond = [w * stride - before for w in (*range(inside.start), *range(inside.stop, out))]
+    seen = [[at for at in range(begin, begin + reach, apart) if 0 <= at < extent] for begin in beyond]
+    if not all(seen):
         return None
     shape = list(b.facts[x].shape)
 
-    def part(begin: int, count: int) -> str:
-        whole = (*shape[: axis + 2], count, *shape[axis + 3 :])
-        return b.slice(x, tuple(begin if i == axis + 2 else 0 for i in range(len(shape))), whole, (1,) * len(shape))
+    def largest(first: int, last: int, places: int, windows: int) -> str:
+        begin, extents = tuple(first if i == axis + 2 else 0 for i in range(len(shape))), list(shape)
+        extents[axis + 2] = last + 1 - first
+        part = b.slice(x, begin, tuple(extents), (1,) * len(shape))
+        return _largest_along(call, part, axis + 2, places, apart, (stride, windows))
 
-    def alone(w: int) -> str:
-        return chained(call, "maximum", [part(begins[w] + i * apart, 1) for i in seen[w]])
-
-    first, last, reach = begins[inside[0]], begins[inside[-1]], (window.kernel[axis] - 1) * apart + 1
-    whole = part(first, last + reach - first)
-    whole = _largest_along(call, whole, axis + 2, window.kernel[axis], apart, (stride, len(inside)))
-    before, behind = [[alone(w) for w in beyond if (w > inside[0]) == side] for side in (False, True)]
-    return b.concat([*before, whole, *behind], axis + 2) if beyond else whole
+    first, last = inside[0] * stride - before, inside[-1] * stride - before + reach - 1
+    parts = [largest(at[0], at[-1], len(at), 1) for at in seen]
+    parts.insert(inside.start, largest(first, last, count, len(inside)))
+    return b.concat(parts, axis + 2)
 
 
 def _largest_along(call: NodeCall, x: str, axis: int, count: int, apart: int, out: tuple[int, int]) -> str:

@@ -282,7 +282,7 @@ def _by_windows(
         spec=attributes.spec,
     )  # fmt: skip
     threads = shared_by(views, target)
-    plan = plan_contraction(c, target.isa, threads, machine=target.machine)
+    plan = plan_contraction(c, target.isa, target.sized(c.work, "products"), machine=target.machine)
     elements = x[1] * lies.channel
     behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
     parts = zeros(dtype, elements, target.isa, threads)
@@ -293,6 +293,7 @@ def _by_windows(
         places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
         parts += [step.on(*places) for step in plan.steps]
     room, scratch = behind + plan.workspace_bytes, plan.scratch_bytes
+    threads = max(threads, plan.threads)
     return _whole(attributes, views, target, parts, threads, room, scratch, "windows of a copied image")
 
 
