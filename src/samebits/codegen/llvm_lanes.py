@@ -178,15 +178,29 @@ class Lanes(Memory):
         return self.each(make, dtype, x)
 
     def _saturate(self, x: Vector, dtype: DType) -> Vector:
+        """A float as an integer. Only AArch64 has an instruction for it: of vectors LLVM takes each lane by itself
+        elsewhere, of which a conversion took 1.6 ns on Cascade Lake."""
+        if x.width == 1 or any(target.arch != "x86_64" for target in self.isa.targets):
+            return self._to_integer(x, dtype, ".sat")
+        low, high = (self.constant(limit, x.dtype, x.width) for limit in (dtype.min, _last_within(x.dtype, dtype)))
+        within = self.select(self.less(low, x), x, low)  # low where x is NaN
+        within = self.select(self.less(high, within), high, within)
+        wide = dtypes.int32 if dtype.width_bits < dtypes.int32.width_bits else dtype
+        found = self.convert(self._to_integer(within, wide, ""), dtype)
+        if _last_within(x.dtype, dtype) != dtype.max:
+            found = self.select(self.less(high, x), self.constant(dtype.max, dtype, x.width), found)
+        return self.select(self.is_nan(x), self.constant(0, dtype, x.width), found) if dtype.min else found
+
+    def _to_integer(self, x: Vector, dtype: DType, beyond: str) -> Vector:
+        """Toward zero; `beyond`: ".sat" where elements may be beyond the integers."""
         op = "fptosi" if dtype.kind == "int" else "fptoui"
 
         def make(size: int, part: str) -> str:
-            source, target = (
-                part_type(x.lane, size),
-                part_type(element_type(dtype), size),
-            )
+            source, target = part_type(x.lane, size), part_type(element_type(dtype), size)
+            if not beyond:
+                return self.w.value(f"{op} {source} {part} to {target}")
             n = "" if size == 1 else f"v{size}"
-            name = f"llvm.{op}.sat.{n}i{dtype.width_bits}.{n}f{x.dtype.width_bits}"
+            name = f"llvm.{op}{beyond}.{n}i{dtype.width_bits}.{n}f{x.dtype.width_bits}"
             return self.intrinsic(name, target, [(source, part)])
 
         return self.each(make, dtype, x)
@@ -204,6 +218,12 @@ class Lanes(Memory):
             dtype,
             x,
         )
+
+
+def _last_within(source: DType, target: DType) -> int:
+    """The largest number of a float format that an integer format has, whose largest is 2^n - 1."""
+    bits = target.max.bit_length()
+    return int(target.max) - (1 << max(0, bits - source.mantissa_bits - 1)) + 1
 
 
 def _conversion(source: DType, target: DType) -> str | None:
