@@ -36,6 +36,28 @@ def test_places_of_sorted_elements(row: Isa, descending: bool) -> None:
 
 
 @EVERY_ROW
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_first_of_long_lines(row: Isa, descending: bool) -> None:
+    """Few places of many: in order, the other way, in turns, of few values and of one, where candidates fill their room
+    again and again, once or never."""
+    random = np.random.default_rng(2)
+    length = 1500 if row.compiled else 300
+    ramp = np.arange(length, dtype=np.float32)
+    lines = [ramp, -ramp, ramp * np.where(ramp % 2 == 0, 1, -1).astype(np.float32), ramp * 0, np.rint(ramp / 300)]
+    lines += [random.standard_normal(length).astype(np.float32), np.where(ramp < 1200, np.float32(np.nan), ramp)]
+    x = np.stack(lines)
+    for count in (0, 1, 2, 5, 20, 100) if row.compiled else (1, 4):
+        check(x, 1, descending, row, count)
+        check(np.ascontiguousarray(x.T), 0, descending, row, count)
+    if row.compiled:
+        for dtype in (np.int8, np.int64):
+            info = np.iinfo(dtype)
+            check(np.resize(np.array([info.min, info.max, 0], dtype), (2, length)), 1, descending, row, 7)
+            check(np.full((2, length), info.min, dtype), 1, descending, row, 7)
+            check(np.full((2, length), info.max, dtype), 1, descending, row, 7)
+
+
+@EVERY_ROW
 def test_zeros_are_equal_and_nan_is_above_all(row: Isa) -> None:
     x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1, -1, np.nan, 0.0, 5e-324, -5e-324], np.float64)
     for dtype in (np.float64, np.float32) if row.compiled else (np.float64,):

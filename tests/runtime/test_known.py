@@ -218,15 +218,24 @@ def test_a_key_of_another_owner_is_not_learned():
     assert (owners[1].answer((), {"x": x}) == -x).all()
 
 
-def test_what_the_data_may_make_a_run_refuse_is_left_to_python():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_index_that_a_known_run_refuses_is_named_by_python(threads, monkeypatch):
+    """Of several that are picked by in one run, after which the next run is a known one again."""
     b = ProgramBuilder("pick")
-    table, place = b.input("table", dtypes.float32, (5, 3)), b.input("place", dtypes.int64, (2,))
-    session = cpu.prepare(b.build({"rows": b.add("gather", (table, place), AxisGather(0))[0]}))
-    given = {"table": normal(5, 3), "place": np.array([4, 0])}
+    table, places = b.input("table", dtypes.float32, (5, 3)), [b.input(x, dtypes.int64, (2,)) for x in "abcdef"]
+    rows = [b.add("gather", (b.apply("neg", table), place), AxisGather(0))[0] for place in places]
+    session = cpu.prepare(b.build({"rows": b.concat(rows, 0)}), threads=threads)
+    given = {"table": normal(5, 3)} | {x: np.array([4, -5]) for x in "abcdef"}
+    rights = (-given["table"][[4, 0] * 6]).tobytes()
     for _ in range(4):
-        assert (session.run(given)["rows"] == given["table"][[4, 0]]).all()
-    with pytest.raises(ShapeError, match="5"):
-        session.run(given | {"place": np.array([5, 0])})
+        assert session.run(given)["rows"].tobytes() == rights
+    for wrong in "af":
+        for index in (5, -6, 2**62):
+            with pytest.raises(ShapeError, match=f"is {index}, must be in"):
+                session.run(given | {wrong: np.array([1, index])})
+        with monkeypatch.context() as patch:
+            in_emitted_code_alone(patch)
+            assert session.run(given)["rows"].tobytes() == rights
 
 
 def test_a_program_without_inputs_and_one_with_many_outputs(monkeypatch):

@@ -222,8 +222,8 @@ class Lanes(Memory):
 
 def _last_within(source: DType, target: DType) -> int:
     """The largest number of a float format that an integer format has, whose largest is 2^n - 1."""
-    bits = target.max.bit_length()
-    return int(target.max) - (1 << max(0, bits - source.mantissa_bits - 1)) + 1
+    largest = int(target.max)
+    return largest - (1 << max(0, largest.bit_length() - source.mantissa_bits - 1)) + 1
 
 
 def _conversion(source: DType, target: DType) -> str | None:

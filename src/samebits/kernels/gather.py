@@ -119,13 +119,13 @@ def text(b: Builder, d: GatherText) -> None:
 def place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer, mark: Index = 1) -> Index:
     """The index as a place; 0 where it is out of range: the first that a task meets is reported as (mark, itself)."""
     given = b.load_index(ids, at)
-    found = b.choose(given < 0, given + extent, given)
-    wrong = (found < 0) | (found >= extent)
-    for _ in b.when(wrong):
+    found = [b.choose(given < 0, given + extent, given)]
+    for _ in b.when((found[0] < 0) | (found[0] >= extent), found):
+        found[0] = 0
         for _ in b.when(b.load_index(status, 0) == 0):
             b.store(status, 1, b.from_index(given, dtypes.int64))
             b.store(status, 0, b.from_index(mark, dtypes.int64))
-    return b.choose(wrong, 0, found)
+    return found[0]
 
 
 def copy_row(b: Builder, source: Pointer, target: Pointer, inner: Index) -> None:

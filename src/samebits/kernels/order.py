@@ -1,5 +1,8 @@
 """Order: the places of the elements of a line, sorted; a stable merge sort of keys that are integers.
 
+Of a long line of which few places are asked for, only candidates are sorted: the first that there are room for, from
+whose order on only what comes before the last of so few, until there is no room and they are sorted anew.
+
     plan(dtype, x, out, axis, descending, isa, threads) -> Plan
     reference(x, axis, descending) -> array
 
@@ -32,6 +35,7 @@ Array = npt.NDArray[Any]
 _TASK = 1024
 # Keys and places, from which each pass merges into others.
 _ROOMS = 4
+_LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,16 @@ class OrderText:
         descending: Whether the largest comes first.
         classes: How x and out lie along neighbouring lines.
         above: Whether axes lie above the stretches.
+        dense: Whether the elements of a line lie side by side.
+        selects: Whether there is no room for a whole line.
     """
 
     dtype: DType
     descending: bool
     classes: tuple[str, ...]
     above: bool
+    dense: bool
+    selects: bool
 
 
 def reference(x: Array, axis: int, descending: bool) -> Array:
@@ -70,22 +78,26 @@ def plan(dtype: DType, x: AxisSteps, out: AxisSteps, axis: int, descending: bool
     axes = [Axis(extent, (strides[0][a], strides[1][a])) for a, extent in enumerate(shape) if a != axis]
     axes.sort(key=lambda one: -abs(one.strides[1]))
     way = walk(axes) if axes else walk([Axis(1, (0, 0))])
-    lines = way.rows * way.inner.extent if length else 0
+    lines = way.rows * way.inner.extent if count else 0
     each = max(1, _TASK // max(1, length))
+    # Room for a whole line, or for twice what is kept and a vector; a power of two, for runs are filled up to one.
+    few = 2 * (count + isa.lanes)
+    selects = few < length // 2
+    room = 1 << max(0, (few if selects else length) - 1).bit_length()
     spec = KernelSpec(
         text,
-        OrderText(dtype, descending, way.classes, way.above),
-        ("each", "lines", "length", "count", "passes", "x0.along", "x1.along", *way.parameters()),
+        OrderText(dtype, descending, way.classes, way.above, strides[0][axis] == 1, selects),
+        ("each", "lines", "length", "count", "room", "passes", "x0.along", "x1.along", *way.parameters()),
         isa,
     )
-    arguments = (each, lines, length, count, max(length - 1, 0).bit_length(), strides[0][axis], strides[1][axis])
+    arguments = (each, lines, length, count, room, room.bit_length() - 1, strides[0][axis], strides[1][axis])
     return Plan(
         what=f"order of {dtype} {shape} along axis {axis}",
         isa=isa,
         threads=threads,
         steps=(Step(spec, -(-lines // each), (*arguments, *way.arguments((Operand(0), Operand(1))))),),
         operands=("x", "out"),
-        scratch_bytes=8 * _ROOMS * length,
+        scratch_bytes=8 * _ROOMS * room,
         facts=(("lines", f"{lines} of {length}"),),
     )
 
@@ -93,19 +105,50 @@ def plan(dtype: DType, x: AxisSteps, out: AxisSteps, axis: int, descending: bool
 def text(b: Builder, d: OrderText) -> None:
     """A task is some lines, each of which is sorted in scratch."""
     each, n, extent = b.index("each"), b.index("n"), b.index("stretch")
-    length, room = b.index("length"), b.scratch(int64)
+    keys = b.scratch(int64)
+    places = b.offset(keys, b.index("room"))
     for task in b.tasks():
         first = task * each
         for line in b.loop(first, b.min(first + each, b.index("lines"))):
             row, i = line // n, line % n
             number, place = (row // extent, row % extent) if d.above else (0, row)
             cursor = stretch(b, d.classes, (d.dtype, int64), d.above, number, place, place + 1).row(place)
-            for k in b.loop(0, length):
-                b.store(room, k, _key(b, cursor.on("along", k).load(0, i, 1), d.descending))
-                b.store(room, length + k, b.from_index(k, int64))
-            start = _sorted(b, room, length)
+            held = _candidates(b, d, b.offset(cursor.places[0], i * b.index("x0.inner")), keys)
+            start = _sorted(b, keys, held)
             for k in b.loop(0, b.index("count")):
-                cursor.on("along", k).store(1, i, b.load(room, start + length + k, 1))
+                cursor.on("along", k).store(1, i, b.load(places, start + k, 1))
+
+
+def _candidates(b: Builder, d: OrderText, line: Pointer, keys: Pointer) -> Index:
+    """Keys and places of the elements of a line that may be among the first, in scratch; how many these are.
+
+    Each is written, and the next one over it where it comes too late.
+    """
+    lanes, length, room, count = b.isa.lanes, b.index("length"), b.index("room"), b.index("count")
+    places, along, step = b.offset(keys, room), b.index("x0.along"), b.local(int64, lanes)
+    carry: list[Index] = [0, _LARGEST]  # how many there are, and the largest key that is not too late
+    for k in b.loop(0, length, lanes, carry=carry):
+        left = length - k
+        x = b.load(line, k, lanes, left) if d.dense else b.load_strided(line, k * along, along, lanes, left)
+        key = _key(b, x, d.descending)
+        last = b.splat(b.from_index(carry[1], int64), lanes)
+        for _ in b.when(b.any(b.less_equal(key, last)), carry):
+            b.store(step, 0, key)
+            held = [carry[0]]
+            for j in b.loop(0, b.min(lanes, left), carry=held):
+                b.store(keys, held[0], b.load(step, j, 1))
+                b.store(places, held[0], b.from_index(k + j, int64))
+                held[0] = held[0] + b.choose(b.load_index(step, j) <= carry[1], 1, 0)
+            carry[0] = held[0]
+            if d.selects:
+                for _ in b.when(held[0] + lanes > room, carry):
+                    start = _sorted(b, keys, held[0])
+                    for j in b.loop(0, count):
+                        for one in (keys, places):
+                            b.store(one, j, b.load(one, start + j, 1))
+                    # What is equal to the last of them comes behind it; no key is less than the least.
+                    carry[0], carry[1] = count, b.max(b.load_index(keys, count - 1), 1 - _LARGEST) - 1
+    return carry[0]
 
 
 def _key(b: Builder, x: Vector, descending: bool) -> Vector:
@@ -126,23 +169,38 @@ def _key(b: Builder, x: Vector, descending: bool) -> Vector:
     return b.sub(b.like(key, -1), key) if descending else key
 
 
-def _sorted(b: Builder, room: Pointer, length: Index) -> Index:
-    """Keys and places merged, runs twice as long in each pass; where in the room they end up."""
+def _sorted(b: Builder, keys: Pointer, held: Index) -> Index:
+    """Keys and places merged, runs twice as long in each pass; where, counted from the first, they end up.
+
+    Runs are filled up with keys that come last, so that both of a pair have one length: then either half of what they
+    become is merged without asking whether a run has ended, and two steps, one from each end, overlap.
+    """
+    room = b.index("room")
     carry: list[Index] = [1, 0]
     for _ in b.loop(0, b.index("passes"), carry=carry):
-        run, source = carry
-        target = 2 * length - source
-        for low in b.loop(0, length, run * 2):
-            middle, high = b.min(low + run, length), b.min(low + run * 2, length)
-            heads: list[Index] = [low, middle]
-            for k in b.loop(low, high, carry=heads):
-                left, right = heads
-                a = b.load_index(room, source + b.min(left, length - 1))
-                c = b.load_index(room, source + b.min(right, length - 1))
-                is_left = (left < middle) & ((right >= high) | (a <= c))
-                place = b.choose(is_left, left, right)
-                b.store(room, target + k, b.load(room, source + place, 1))
-                b.store(room, target + length + k, b.load(room, source + length + place, 1))
-                heads[0], heads[1] = b.choose(is_left, left + 1, left), b.choose(is_left, right, right + 1)
-        carry[0], carry[1] = run * 2, target
+        for _ in b.when(carry[0] < held, carry):
+            run, source = carry
+            target, end = 2 * room - source, (held + 2 * run - 1) // (2 * run) * (2 * run)
+            for k in b.loop((held + run - 1) // run * run, end):
+                b.store(keys, source + k, b.constant(_LARGEST, int64, 1))
+            for low in b.loop(0, end, 2 * run):
+                _merged(b, keys, source + low, run, target + low)
+            carry[0], carry[1] = run * 2, target
     return carry[1]
+
+
+def _merged(b: Builder, keys: Pointer, source: Index, run: Index, target: Index) -> None:
+    """Two runs of one length become one: the first half of it from their beginnings, the second from their ends."""
+    room = b.index("room")
+    ends: list[Index] = [source, source + run, source + run - 1, source + 2 * run - 1]
+    for k in b.loop(0, run, carry=ends):
+        for side, at in enumerate((target + k, target + 2 * run - 1 - k)):
+            left, right = ends[2 * side : 2 * side + 2]
+            a, c = b.load_index(keys, left), b.load_index(keys, right)
+            # Of equal keys the left one comes first, so that from the ends the right one is taken.
+            is_left = c < a if side else a <= c
+            b.store(keys, at, b.from_index(b.choose(is_left, a, c), int64))
+            b.store(keys, room + at, b.load(keys, room + b.choose(is_left, left, right), 1))
+            step = b.choose(is_left, 1, 0)
+            ends[2 * side] = left - step if side else left + step
+            ends[2 * side + 1] = right - (1 - step) if side else right + (1 - step)

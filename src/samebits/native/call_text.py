@@ -46,11 +46,15 @@ FRAME_WORDS, _HEADER = 2048, 3
 # What an address is of: an array by its number, a result by its number from `RESULT` on, or one of these.
 BLOCK = RESULT + MOST_RESULTS
 FRAME = BLOCK + 1
-# Words of a record before the table's: bits no address may have, bytes of the block, words and patches of the table,
+# Words of a record before the table's: bits no address may have, bytes of the block, where in it the status begins and
+# its words, which are zero before a run and after one that Python need not do again, words and patches of the table,
 # then the number of the array given as out (or -1), its first byte and the one after its last, how many others are
 # compared with them, and how many arrays have bounds. Behind the table's words come patches (position, address,
 # offset), others (number, span) and bounds (number, bytes of an integer, how many lie there, what each is below).
-HEAD = ("misaligned", "block_bytes", "words", "patches", "target", "low", "high", "others", "bounds")
+HEAD = (
+    "misaligned", "block_bytes", "status", "status_words", "words", "patches", "target", "low", "high", "others",
+    "bounds",
+)  # fmt: skip
 # The word of a table that holds the pool.
 _POOL = 4
 
@@ -322,20 +326,31 @@ def _run(
         block.set(f.call("block", size))
         address = f.call("PyLong_AsLongLong", f.load(required(f, block.now), facts.block["address"]))
         f.store(address, addresses, 8 * BLOCK)
+        with f.loop(_field(f, head, "status_words")) as i:
+            f.store(f.constant(0), _status(f, head, addresses), i * 8)
     f.call("filled", frame, head, addresses)
     f.store(pool.now, frame, 8 * _POOL)
     lock = f.call("PyEval_SaveThread")
     f.call_pointer(f.state("run"), "void", frame)
     f.call("PyEval_RestoreThread", lock)
+    refused = f.variable("i64", 0)
     with f.when(size != 0):
+        with f.loop(_field(f, head, "status_words")) as i:
+            refused.set(refused.now | f.load(_status(f, head, addresses), i * 8, "i64"))
         last = f.own(f.state("last_block"))
         f.store(f.take(block), f.state_address("last_block"))
         with f.when(last.now.is_set):
             given = f.own(f.call("PyObject_Vectorcall", f.state("give"), last.address, 1, None))
             required(f, given.now)
+    give_up(refused.now != 0)  # Python says what is wrong with an index
     with f.when(target >= 0):
         _note(f, result.now)
     f.ret(f.take(result))
+
+
+def _status(f: Function, head: CValue, addresses: CValue) -> CValue:
+    """Where in the block kernels say what they refuse."""
+    return f.at(f.load(addresses, 8 * BLOCK), _field(f, head, "status"))
 
 
 def _note(f: Function, out: CValue) -> None:

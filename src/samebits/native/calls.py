@@ -142,6 +142,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 def record(
     key: bytes, table: Table, places: Sequence[CallPlace], workspace_bytes: int, misaligned: int,
     made: Sequence[MakerOf], target: tuple[Span, Sequence[Span]] | None, keep: object, bounds: Sequence[Bound] = (),
+    status_bytes: int = 0,
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
@@ -151,6 +152,7 @@ def record(
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
              bounds: of arrays whose elements decide whether the call is one like this.
+             status_bytes: of the workspace, from its start, where kernels say what they refuse.
     """
     words, patches = table.template[:], list[tuple[int, int, int]]()
     if len(words) > FRAME_WORDS or len(made) > MOST_RESULTS:
@@ -170,7 +172,8 @@ def record(
                 patches.append((at, source, start + begin + offset))
     own, others = target or ((-1, 0, 0), ())
     head = {
-        "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "words": len(words),
+        "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "status": shared_bytes,
+        "status_words": status_bytes // 8, "words": len(words),
         "patches": len(patches), "target": own[0], "low": own[1], "high": own[2], "others": len(others),
         "bounds": len(bounds),
     }  # fmt: skip

@@ -158,6 +158,10 @@ def picked_along(call: NodeCall, data: str, indices: str, axis: int) -> str:
     shape, rank = call.b.facts[indices].shape, call.b.facts[data].rank
     if len(shape) != rank:
         raise Unsupported(f"the indices have {len(shape)} axes, must have {rank}")
+    from samebits.operations.picks import PickAlong, are_within  # which few models need
+
+    if are_within(shape, call.b.facts[data].shape, axis):
+        return call.b.add("gather_along", (data, indices), PickAlong(axis))[0]
     column = call.b.reshape(indices, (*shape, 1))
     before = [_places(call, shape, i) for i in range(axis)]
     after = [_places(call, shape, i) for i in range(axis + 1, rank)]

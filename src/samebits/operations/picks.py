@@ -20,7 +20,7 @@ from samebits.operations.fact import Fact, check_axis, dense
 from samebits.operations.moves import check_indices, check_indices_dtype
 from samebits.operations.operation import Array, Operation, PlanTarget, View, shared_by
 
-__all__ = ["ROWS", "PickAlong", "SortedPlaces"]
+__all__ = ["ROWS", "PickAlong", "SortedPlaces", "are_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,15 @@ def _check_places(what: str, data: Fact, indices: Fact, axis: int) -> None:
     """Whether indices lie as the data does, shorter where they may be. Raises ShapeError, DTypeError."""
     check_axis(what, axis, data.rank)
     check_indices_dtype(what, indices)
-    pairs = [pair for a, pair in enumerate(zip(indices.shape, data.shape, strict=False)) if a != axis]
-    fits = all(x == y or (isinstance(x, int) and isinstance(y, int) and x < y) for x, y in pairs)
-    if indices.rank != data.rank or not fits:
+    if indices.rank != data.rank or not are_within(indices.shape, data.shape, axis):
         expected = f"within {data.shape} but along axis {axis}"
         raise ShapeError(what, "indices", "shape", indices.shape, expected, "slice or expand them")
+
+
+def are_within(shape: dim.SymbolicShape, data: dim.SymbolicShape, axis: int) -> bool:
+    """Whether places of this shape are known to lie within the data's along all other axes."""
+    pairs = [pair for a, pair in enumerate(zip(shape, data, strict=False)) if a != axis]
+    return all(x == y or (isinstance(x, int) and isinstance(y, int) and x < y) for x, y in pairs)
 
 
 def _infer_gather(attributes: PickAlong, facts: Sequence[Fact]) -> tuple[Fact, ...]:

@@ -397,8 +397,8 @@ def answer(owner: object, arguments: tuple[Any, ...], options: dict[str, Any], *
 
 def teach(
     key: bytes, owner: object, arguments: tuple[Any, ...], options: dict[str, Any], table: Table,
-    places: Sequence[CallPlace], workspace_bytes: int, misaligned: int, kind: ArrayKind, results: Sequence[Tensor],
-    held: object, *is_memory: bool,
+    places: Sequence[CallPlace], workspace_bytes: int, status_bytes: int, misaligned: int, kind: ArrayKind,
+    results: Sequence[Tensor], held: object, *is_memory: bool,
 ) -> None:  # fmt: skip
     """Let `answer` run a table for calls of this key; `forget` ends it.
 
@@ -408,6 +408,7 @@ def teach(
         table: Compiled.
         places: Of each of its slots.
         workspace_bytes: How large `WORKSPACE` is.
+        status_bytes: Of it, from its start, where kernels say what they refuse: then Python does the call.
         misaligned: Bits that no address may have.
         kind, results: The kind of the results, and those of this call, of elements of whole bytes that NumPy has.
         held: What has the memory of the table's constants.
@@ -418,7 +419,8 @@ def teach(
     keep = _told(key, owner, arguments, options, *is_memory)
     if keep is not None:
         made = [_made(_maker(kind, x)) for x in results]
-        calls.record(key, table, places, workspace_bytes, misaligned, made, None, [held, *keep])
+        held_on = [held, *keep]
+        calls.record(key, table, places, workspace_bytes, misaligned, made, None, held_on, status_bytes=status_bytes)
 
 
 def forget(keys: Iterable[bytes]) -> None:

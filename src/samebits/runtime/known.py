@@ -44,10 +44,8 @@ class KnownCalls:
     @staticmethod
     def takes(bound: Specialised) -> bool:
         """Whether calls that run this can be known."""
-        table = bound.table
-        if table is None or len(bound.outputs) > MOST_RESULTS:
-            return False
-        return table.compiled and len(table.template) <= FRAME_WORDS
+        few = len(bound.outputs) <= MOST_RESULTS and len(bound.table.template) <= FRAME_WORDS
+        return few and bound.table.compiled
 
     def learn(
         self, key: bytes, inputs: tuple[Any, ...], named: dict[str, Any], operands: Sequence[tuple[int, Any]],
@@ -63,7 +61,6 @@ class KnownCalls:
             made: Its results, of elements of whole bytes that NumPy has.
         """
         table = bound.table
-        assert table is not None
         given = [Tensor.from_any(x.detach() if kind_of(x) == "torch" else x) for _, x in operands]
         results = [Tensor.from_any(x) for x in made]
         places: list[CallPlace] = [(WORKSPACE, 0), *[(number, 0) for number, _ in operands]]
@@ -71,7 +68,7 @@ class KnownCalls:
         places += [(FIXED, address) for address in table.constants]
         # No address may have a bit below the widest element's size.
         unit = max(x.layout.pitch_bits >> 3 for x in (*given, *results))
-        room, kind = bound.arena_bytes, kind_of(made[0])
+        room, kind = (bound.arena_bytes, bound.status_bytes), kind_of(made[0])
         call = key, self._owner, inputs, named
-        memo.teach(*call, table, places, room, unit - 1, kind, results, bound, *self._is_memory)
+        memo.teach(*call, table, places, *room, unit - 1, kind, results, bound, *self._is_memory)
         memo.forget(keep(self._keys, key, key, _CALLS))

@@ -234,9 +234,15 @@ class Specialised:
         return self._lowered.outputs
 
     @property
-    def table(self) -> Table | None:
-        """The table, which takes the arena and then what `run_on` takes; None where more than it has to run."""
-        return None if self._lowered.checks else self._table
+    def table(self) -> Table:
+        """The table, which takes the arena and then what `run_on` takes."""
+        return self._table
+
+    @property
+    def status_bytes(self) -> int:
+        """How much of the arena, from its start, has to be zero before a run of the table, and then is where no index
+        is refused."""
+        return self._lowered.status_bytes
 
     @property
     def arena_bytes(self) -> int:
