@@ -43,6 +43,7 @@ from samebits.operations.views import text as sizes_text
 from samebits.operations.windows import (
     OUT,
     WORKSPACE,
+    Beside,
     Image,
     Slide,
     W,
@@ -63,8 +64,6 @@ _NEAR, _COLUMNS = 1 << 19, 256
 _WINDOWS = 256
 # Elements of a sum, and filters of a group, up to which each element is a chain of its own.
 _SHORT, _FEW = 25, 4
-# The operands of the epilogue, from here on, behind those that `windows` numbers.
-EXTRAS = WORKSPACE + 1
 # The format of an operand, and its steps between images (if there are several), filters and windows.
 Lying = tuple[DType, Shape]
 
@@ -113,7 +112,7 @@ class Convolution:
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
         is_short = 0 < math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
-        return is_short and self.epilogue is None and self.spec.order == CHAIN.name and self.spec.segments == 1
+        return is_short and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
         """Each spatial axis."""
@@ -193,21 +192,6 @@ def _takes(attributes: Convolution, views: Sequence[View]) -> list[Shape | None]
     return [image if needs else None, None if of_strides(w, w_steps).is_dense else w, *apart]
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """How an operand of an epilogue lies: elements from an image, a filter and a window to the next, 0 where it
-    repeats."""
-
-    dtype: DType
-    image: int
-    filter: int
-    window: int
-
-    def at(self, number: int, image: int, window: int) -> Operand:
-        """Operand `number` of them where an image has such a window."""
-        return Operand(EXTRAS + number, (image * self.image + window * self.window) * self.dtype.element_bytes)
-
-
 def _beside(attributes: Convolution, view: View) -> Beside | None:
     """How an operand of the epilogue lies; None where windows of an image are not equally far apart in it."""
     dtype, shape, steps = view
@@ -247,8 +231,11 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     w = attributes.weights or views[1][1]
     slides = attributes.slides(views[0][1][2:], w[2:])
     if attributes.is_chained(w):
-        steps, threads, room = convolution_chains.plan(slides, attributes.groups, views, target, _NEAR)
-        return _whole(attributes, views, target, steps, threads, room, 0, "chains of elements")
+        beside, chunk = _all_beside(attributes, views), attributes.spec.chunk
+        step, scratch = convolution_chains.plan(
+            slides, attributes.groups, chunk, attributes.epilogue, beside, views, target.isa
+        )
+        return _whole(attributes, views, target, [step], shared_by(views, target), 0, scratch, "chains of elements")
     if _is_pointwise(slides):
         return _by_columns(attributes, slides, views, target)
     return _by_windows(attributes, slides, views, target) or _by_columns(attributes, slides, views, target)

@@ -2,158 +2,141 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import DType, float32, float64, int64
 from samebits.frozen import dataclass
-from samebits.kernels import elementwise
-from samebits.kernels.composites import given, taken
-from samebits.kernels.expression import Chain, Expression
+from samebits.kernels import window_chains
+from samebits.kernels.expression import Expression
+from samebits.kernels.gemm.epilogue import REPEATED, ROW, STRIDED, Epilogue
 from samebits.kernels.plan import Operand, Step, in_lines
-from samebits.operations.elementwise import single
-from samebits.operations.operation import PlanTarget, Shape, View, shared_by
-from samebits.operations.strided import dense_strides
-from samebits.operations.windows import (
-    OUT,
-    WORKSPACE,
-    Image,
-    Slide,
-    W,
-    copied_image,
-    image_copy,
-    own_image,
-    zeros,
-)  # fmt: skip
+from samebits.kernels.walk import SECOND
+from samebits.kernels.window_chains import PHASE, TOGETHER, WindowChains
+from samebits.operations.operation import View
+from samebits.operations.windows import OUT, Beside, Slide, W, X
 
 __all__ = ["plan"]
 
-# Windows of a row up to which rows are computed together with what lies between them: vectors are full then.
-_NARROW = 32
+# Bytes of scratch that a block uses: with what it reads and writes they stay in a first cache of 32 KiB.
+_NEAR = 24 << 10
+# Columns of a block at most, of several rows and of one.
+_WIDE, _WIDEST = 256, 2048
+# Sums of a task, which are microseconds of work, and groups at least, because scratch is made +0 once for all of them.
+_TASK, _GROUPS = 8192, 4
+# An axis that is not there.
+_NO_AXIS = Slide(extent=1, kernel=1, stride=1, dilation=1, before=0, out=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """The sums of some windows.
+class _Block:
+    """The windows that a task computes together, and what they look at in scratch.
 
     Attributes:
-        dtype: The elements'.
-        w: The shape of the weights.
-        groups: How many there are.
-        slides: Each spatial axis.
-        lies: Where the image lies.
-        windows: How many, by axis.
-        along: Elements of the image between windows, by axis.
+        is_flat: Whether its windows are computed as one row.
+        rows: Windows along rows.
+        columns: Windows along columns.
+        phases: The first place of the kernel that looks at each phase of a row of the image.
+        pitch: Elements of a row of a phase.
+        seen: Rows of a phase.
     """
 
-    dtype: DType
-    w: Shape
-    groups: int
-    slides: Sequence[Slide]
-    lies: Image
-    windows: Shape
-    along: Shape
+    is_flat: bool
+    rows: int
+    columns: int
+    phases: tuple[int, ...]
+    pitch: int
+    seen: int
 
-    @property
-    def filters(self) -> int:
-        """Those of a group."""
-        return self.w[0] // self.groups
+    @classmethod
+    def of(cls, rows: Slide, columns: Slide, planes: int, size: int, lanes: int) -> _Block:
+        """That of such axes.
 
-    def steps(
-        self, first: int, shape: tuple[int, int], image_step: int, out: Operand, goes: Shape, isa: Isa, threads: int
-    ) -> tuple[Step, ...]:
-        """Compute them for some groups of some images.
-
-        Args:
-            first: The first group, whose channels the image that lies begins with.
-            shape: How many images, and groups.
-            image_step: Elements from one image to the next.
-            out: Where the first result goes.
-            goes: Elements between results, by image, group, filter and axis of windows.
+        Args:    planes: channels of a group times places above rows.   size: bytes of an element in scratch.
         """
-        depth, kernel, lies = self.w[1], self.w[2:], self.lies
-        count = depth * math.prod(kernel)
-        image = (*shape, 1, *self.windows), (image_step, depth * lies.channel, 0, *self.along)
-        ones = (1,) * len(self.windows)
-        weights = (shape[1], self.filters, *ones), (self.filters * count, count, *ones)
-        result = (*shape, self.filters, *self.windows), goes
-        operands = (image,) * count + (weights,) * count
-        found = elementwise.plan(_chain(self.dtype, count), operands, (result,), isa, threads)
-        size, places = self.dtype.element_bytes, list(itertools.product(*map(range, kernel)))
-        looks = [lies.offset + d * lies.channel + lies.at(self.slides, place) for d in range(depth) for place in places]
-        at = [Operand(lies.operand, look * size) for look in looks]
-        at += [Operand(W, (first * self.filters * count + k) * size) for k in range(count)]
-        return tuple([step.on(*at, out) for step in found.steps])
+        looks = [k * columns.dilation for k in range(columns.kernel)]
+        phases = tuple(dict.fromkeys(look % columns.stride for look in looks))
+        wide = _even(columns.out, _WIDE if rows.out > 1 else _WIDEST, lanes)
+        pitch = wide + max(looks) // columns.stride
+        reach, each = (rows.kernel - 1) * rows.dilation + 1, planes * len(phases) * pitch
+        most = (_NEAR // size - each * (reach - rows.stride)) // (each * rows.stride + pitch)
+        high = _even(rows.out, max(most, TOGETHER), TOGETHER)
+        is_flat = rows.stride == 1 or rows.out == 1
+        return cls(is_flat, high, wide, phases, pitch, (high - 1) * rows.stride + reach)
 
 
-@functools.lru_cache(maxsize=64)
-def _chain(dtype: DType, count: int) -> Expression:
-    """The sum of so many products, of elements of the image and then of weights: `p_0 + (+0)` of a chunk."""
-    chain = Chain()
-    image = [taken(chain, dtype) for _ in range(count)]
-    weights = [taken(chain, dtype) for _ in range(count)]
-    zero = chain.constant(0.0, image[0].dtype)
-    total = zero
-    for w, x in zip(weights, image, strict=True):
-        total = chain.apply("fma", w, x, total)
-    return chain.finish(given(chain, chain.apply("add", total, zero), dtype))
+def _even(count: int, most: int, multiple: int) -> int:
+    """The size of parts of at most about so many, all but the last of which are a multiple, or all there is."""
+    parts = max(1, -(-count // most))
+    each = -(-count // parts)
+    return min(max(count, 1), -(-each // multiple) * multiple)
 
 
 def plan(
-    slides: Sequence[Slide], groups: int, views: tuple[View, ...], target: PlanTarget, near: int
-) -> tuple[list[Step], int, int]:
-    """Steps, threads and bytes of workspace: all images at once where they are taken as they lie, else some groups of
-    one image, which are copied first.
+    slides: Sequence[Slide], groups: int, chunk: int, epilogue: Expression | None, beside: Sequence[Beside],
+    views: tuple[View, ...], isa: Isa,
+) -> tuple[Step, int]:  # fmt: skip
+    """The step, and its bytes of scratch."""
+    (dtype, x, steps), (_, w, _), *_, (made, _, goes) = views
+    missing = (0,) * (2 - len(slides))
+    slides = [*[_NO_AXIS for _ in missing], *slides]
+    steps, goes = (*steps[:2], *missing, *steps[2:]), (*goes[:2], *missing, *goes[2:])
+    *above, rows, columns = slides
+    total = float64 if dtype is float64 else float32
+    size, depth, filters, places_above = total.size_bytes, w[1], w[0] // groups, math.prod(s.kernel for s in above)
+    block = _Block.of(rows, columns, depth * places_above, size, isa.lanes)
+    finish = Epilogue(total, epilogue, tuple(map(_source, beside)), ROW if goes[-1] == 1 else STRIDED, made)
+    inner = columns.stride * steps[-1]
+    lies = {1: "unit", 2: SECOND if dtype.element_bytes >= 4 else "strided"}.get(inner, "strided")
+    spec = WindowChains(dtype, lies, block.is_flat, finish)
+    # Vectors that end behind the last window, or lie there, are read and written whole.
+    behind = TOGETHER * isa.lanes
+    vectors = -(-(depth * places_above * len(block.phases) * block.seen * block.pitch + behind) // isa.lanes)
+    sums_pitch = block.pitch if block.is_flat else -(-block.columns // isa.lanes) * isa.lanes
+    seen = in_lines(len(block.phases) * PHASE * int64.size_bytes)
+    sums = seen + in_lines(vectors * isa.lanes * size)
+    each = min(groups, max(_GROUPS, _TASK // (block.rows * block.columns * filters)))
+    row_blocks, column_blocks = -(-rows.out // block.rows), -(-columns.out // block.columns)
+    windows_above = math.prod(s.out for s in above)
+    named: dict[str, int | Operand] = {
+        "x0": Operand(X), "w": Operand(W), "row_blocks": row_blocks, "column_blocks": column_blocks, "groups": groups,
+        "each": each, "above": windows_above, "block_rows": block.rows, "block_columns": block.columns,
+        "rows": rows.out, "columns": columns.out, "depth": depth, "filters": filters, "places_above": places_above,
+        "places": math.prod(w[1:]), "chunk": chunk, "row_stride": rows.stride, "column_stride": columns.stride,
+        "rows_before": rows.before, "columns_before": columns.before, "height": rows.extent, "width": columns.extent,
+        "x0.image": steps[0], "x0.channel": steps[1], "x0.row": steps[-2], "x0.column": steps[-1], "x0.inner": inner,
+        "seen": seen, "phases": len(block.phases), "seen_rows": block.seen, "pitch": block.pitch, "vectors": vectors,
+        "sums": sums, "sums_pitch": sums_pitch, "axes": len(above), "out": Operand(OUT), "out.image": goes[0],
+        "out.filter": goes[1], "out_row": goes[-2], "out_column": goes[-1], "scratch_s": 0,
+    }  # fmt: skip
+    for i, y in enumerate(beside):
+        named |= {f"s{i}": y.at(i, 0, 0), f"s{i}.image": y.image, f"s{i}.filter": y.filter}
+        named |= {f"s{i}_row": y.window * columns.out, f"s{i}_column": y.window}
+    words = [*_looks(slides, depth, block), *block.phases]
+    for a, s in reversed([*enumerate(above)]):
+        between = math.prod(inside.out for inside in slides[a + 1 :])
+        words += [s.out, s.kernel, s.stride, s.dilation, s.before, s.extent, steps[2 + a], goes[2 + a]]
+        words += [y.window * between for y in beside]
+    kernel = KernelSpec(window_chains.text, spec, spec.parameters, isa, unroll=False)
+    tasks = x[0] * windows_above * -(-groups // each) * row_blocks * column_blocks
+    step = Step(kernel, tasks, (*[named[name] for name in spec.parameters], *words))
+    return step, sums + (block.rows * sums_pitch + behind) * size
 
-    Args:    near: how many bytes are used before they leave a near cache.
-    """
-    (dtype, x, steps), (_, w, _), (made, (_, _, *out), goes) = views
-    isa, threads, filters = target.isa, shared_by(views, target), w[0] // groups
-    lies = own_image(slides, steps) or copied_image(slides)
-    along = tuple([s.places(0)[2] * step for s, step in zip(slides, lies.steps, strict=True)])
-    sums = Sums(dtype, w, groups, slides, lies, tuple(out), along)
-    if lies.operand != WORKSPACE:
-        result = goes[0], filters * goes[1], *goes[1:]
-        return [*sums.steps(0, (x[0], groups), steps[0], Operand(OUT), result, isa, threads)], threads, 0
-    together = _together(sums)
-    area = 0 if together is None else math.prod(together.windows[:-1]) * out[-2] * along[-2]
-    bytes_each = w[1] * lies.channel * dtype.element_bytes
-    count = max(1, min(groups, near // (bytes_each + filters * area * made.element_bytes)))
-    behind = in_lines(count * bytes_each)
-    parts = zeros(dtype, count * w[1] * lies.channel, isa, threads)
-    for image, first in itertools.product(range(x[0]), range(0, groups, count)):
-        some = min(count, groups - first)
-        begin = image * steps[0] + first * w[1] * steps[1]
-        parts += image_copy(slides, views[0], lies, begin, some * w[1], isa, threads)
-        at = Operand(OUT, (image * goes[0] + first * filters * goes[1]) * made.element_bytes)
-        result = 0, filters * goes[1], *goes[1:]
-        if together is None:
-            parts += sums.steps(first, (1, some), 0, at, result, isa, threads)
-            continue
-        place, apart = Operand(WORKSPACE, behind), dense_strides((*out[:-1], along[-2]))
-        between = 0, filters * area, area
-        parts += together.steps(first, (1, some), 0, place, (*between, *apart[:-2], 1), isa, threads)
-        shape = 1, some, filters, *out
-        cut = elementwise.plan(single("copy", made), ((shape, (*between, *apart)),), ((shape, result),), isa, threads)
-        parts += [step.on(place, at) for step in cut.steps]
-    return parts, threads, behind + count * filters * area * made.element_bytes
+
+def _source(y: Beside) -> tuple[str, bool, DType]:
+    """An operand of the epilogue as that has it."""
+    return {0: REPEATED, 1: ROW}.get(y.window, STRIDED), y.window == 0, y.dtype
 
 
-def _together(sums: Sums) -> Sums | None:
-    """The same sums as one long row, None where that gains nothing.
-
-    The image is wider than there are windows in a row: 16 elements beside 14 windows of a kernel of 3. The two places
-    behind each row of windows are computed as if windows began there too, from elements of this row and the next, so
-    that the row goes on; what they give is left out when the results are copied. Where rows of the image are passed by,
-    more could be left out than is kept.
-    """
-    if len(sums.windows) < 2 or sums.along[-1] != 1 or sums.windows[-1] > _NARROW:
-        return None
-    if sums.along[-2] > max(_NARROW, 2 * sums.windows[-1]):
-        return None
-    *outer, rows, columns = sums.windows
-    windows = *outer, (rows - 1) * sums.along[-2] + columns
-    return Sums(sums.dtype, sums.w, sums.groups, sums.slides, sums.lies, windows, (*sums.along[:-2], 1))
+def _looks(slides: Sequence[Slide], depth: int, block: _Block) -> list[int]:
+    """How far on in scratch each place of the kernel looks, in the order of the sum."""
+    *above, rows, columns = slides
+    outer, found = math.prod(s.kernel for s in above), list[int]()
+    for channel, place, row, column in itertools.product(*map(range, (depth, outer, rows.kernel, columns.kernel))):
+        on, phase = divmod(column * columns.dilation, columns.stride)
+        plane = (place * depth + channel) * len(block.phases) + block.phases.index(phase)
+        found.append((plane * block.seen + row * rows.dilation) * block.pitch + on)
+    return found

@@ -22,10 +22,25 @@ from samebits.operations.elementwise import single
 from samebits.operations.operation import Shape, View
 from samebits.operations.strided import dense_strides
 
-__all__ = ["OUT", "WORKSPACE", "Image", "Slide", "W", "X", "copied_image", "copy", "image_copy", "own_image", "zeros"]
+__all__ = [
+    "OUT",
+    "WORKSPACE",
+    "Beside",
+    "Image",
+    "Slide",
+    "W",
+    "X",
+    "copied_image",
+    "copy",
+    "image_copy",
+    "own_image",
+    "zeros",
+]
 
 # The operands of a plan that slides windows along an image: the image, the weights, the result, and what is behind.
 X, W, OUT, WORKSPACE = range(4)
+# Those of the epilogue come last.
+EXTRAS = WORKSPACE + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,21 @@ class Slide:
         if self.phases == 1:
             return self.kernel, self.dilation, self.stride
         return -(-(self.kernel - phase) // self.phases), 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How an operand of an epilogue lies: elements from an image, a filter and a window to the next, 0 where it
+    repeats."""
+
+    dtype: DType
+    image: int
+    filter: int
+    window: int
+
+    def at(self, number: int, image: int, window: int) -> Operand:
+        """Operand `number` of them where an image has such a window."""
+        return Operand(EXTRAS + number, (image * self.image + window * self.window) * self.dtype.element_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from samebits import dtypes
 from samebits.frozen import replace
 from samebits.kernels.walk import BLOCKS
-from samebits.operations import dim
 from samebits.operations.convolution import Convolution
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
@@ -227,14 +226,12 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
 
 
 def _joins_convolution(program: Program, first: Node, second: Node) -> bool:
-    """Whether a convolution is a product, and what else the map reads has an element for all windows of an image or one
-    for each."""
+    """Whether what else the map reads has an element for all windows of an image or one for each."""
     attributes = first.attributes
     assert isinstance(attributes, Convolution)  # the caller looked
-    weights, rank = program.facts[first.inputs[1]].shape, len(attributes.out)
+    rank = len(attributes.out)
     shapes = [program.facts[name].shape[-rank:] for name in second.inputs if name not in first.outputs]
-    is_whole = all(shape in ((), (1,) * rank, attributes.out) for shape in shapes)
-    return is_whole and not attributes.is_chained(dim.bind_shape(weights, {}))
+    return all(shape in ((), (1,) * rank, attributes.out) for shape in shapes)
 
 
 def joined_origin(first: Node, second: Node) -> tuple[str, ...]:
