@@ -26,6 +26,8 @@ __all__ = ["PHASE", "TOGETHER", "WindowChains", "text"]
 TOGETHER = 8
 # Words of a phase in scratch: where elements of the image begin in it, how many there are, and which is the first.
 PHASE = 3
+# Rows whose last elements are copied together: it takes a while to find which lanes those are.
+_ROWS = 4
 # Words of an axis above rows, before the steps of the operands of the epilogue.
 _AXIS = 7
 
@@ -146,20 +148,27 @@ class _Kernel:
         return carry[2], carry[3]
 
     def _copy_phase(self, source: Pointer, plane: Index, phase: Index, begin: Index, end: Index) -> None:
-        """One phase of some rows, in the order of memory: a vector that ends behind what a row has is +0 there, where
-        the next row, which is copied later, may begin."""
+        """One phase of some rows: whole vectors, then what is left of each."""
         b, lanes, pitch = self._b, self._b.isa.lanes, self._b.index("pitch")
         first, count, at = (b.load_index(self._phases, phase * PHASE + word) for word in range(PHASE))
         whole = b.max(count, 0) // lanes * lanes
         start = b.offset(source, at * b.index("x0.column"))
         target = b.offset(self._seen, plane * b.index("seen_rows") * pitch + first)
-        for line in b.loop(begin, end):
-            row = Cursor(b, (self._d.lies,), (b.anchor(b.offset(start, line * b.index("x0.row"))),))
-            to = b.anchor(b.offset(target, line * pitch))
+
+        def row(line: Index) -> tuple[Cursor, Pointer]:
+            cursor = Cursor(b, (self._d.lies,), (b.anchor(b.offset(start, line * b.index("x0.row"))),))
+            return cursor, b.anchor(b.offset(target, line * pitch))
+
+        for line in b.loop(begin, b.choose(whole > 0, end, begin)):
+            x, to = row(line)
             for i in b.loop(0, whole, lanes):
-                b.store(to, i, self._widened(row.load(0, i, lanes)))
-            for i in b.loop(whole, count, lanes):
-                b.store(to, i, self._widened(row.load(0, i, lanes, count - i)))
+                b.store(to, i, self._widened(x.load(0, i, lanes)))
+        for i in b.loop(whole, count, lanes):
+            for line in b.loop(begin, end, _ROWS):
+                # Rows behind the last one are that one again.
+                several = [row(b.min(line + k, end - 1)) for k in range(_ROWS)]
+                for x, to in several:
+                    b.store(to, i, self._widened(x.load(0, i, lanes, count - i)), count - i)
 
     def _widened(self, x: Vector) -> Vector:
         """Elements as they are summed."""

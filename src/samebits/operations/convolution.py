@@ -62,8 +62,8 @@ __all__ = ["ROWS", "Convolution"]
 _NEAR, _COLUMNS = 1 << 19, 256
 # Windows of an image up to which the weights are the larger operand by far.
 _WINDOWS = 256
-# Elements of a sum, and filters of a group, up to which each element is a chain of its own.
-_SHORT, _FEW = 25, 4
+# Filters of a group up to which each element is a chain of its own; and channels, where windows are one element.
+_FEW = 4
 # The format of an operand, and its steps between images (if there are several), filters and windows.
 Lying = tuple[DType, Shape]
 
@@ -111,8 +111,9 @@ class Convolution:
 
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
-        is_short = 0 < math.prod(w[1:]) <= min(_SHORT, self.spec.chunk) and w[0] // self.groups <= _FEW
-        return is_short and self.spec.order == CHAIN.name and self.spec.segments == 1
+        places, filters = math.prod(w[2:]), w[0] // self.groups
+        is_alone = (1 < places or w[1] <= _FEW) and 0 not in w and filters <= _FEW
+        return is_alone and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
         """Each spatial axis."""
