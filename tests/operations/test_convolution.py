@@ -48,6 +48,14 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depth inside": (2, 8, (9, 20), 8, (3, 2), (1, 1), (1, 1), (0, 0), (0, 0), 8),
     "depth in phases": (1, 6, (12, 35), 12, (5, 5), (2, 2), (1, 1), (2, 2), (1, 2), 6),
     "two channels a group": (2, 8, (5, 19), 8, (3, 3), (2, 1), (1, 2), (1, 2), (1, 2), 4),
+    "depth of long sums": (1, 3, (20, 37), 6, (13, 11), (1, 1), (1, 1), (6, 5), (6, 5), 3),
+    "depth of long sums in phases": (2, 2, (31, 40), 2, (12, 11), (2, 3), (1, 1), (5, 5), (5, 6), 2),
+    "depth of wide rows": (1, 2, (19, 530), 2, (3, 3), (1, 1), (1, 2), (1, 2), (1, 2), 2),
+    "depth of wide rows in phases": (1, 2, (33, 601), 2, (2, 4), (2, 2), (1, 1), (1, 1), (0, 2), 2),
+    "depth of far places": (1, 5, (14, 23), 5, (2, 3), (1, 3), (9, 7), (9, 7), (0, 7), 5),
+    "depth of a long line": (2, 3, (4500,), 3, (4,), (1,), (1,), (3,), (0,), 3),
+    "depth of a long line in phases": (1, 2, (5000,), 4, (9,), (5,), (3,), (11,), (12,), 2),
+    "three filters of many channels": (1, 50, (9, 11), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "long sums": (1, 20, (5, 6), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "a line": (2, 3, (40,), 5, (7,), (2,), (1,), (3,), (2,), 1),
     "a volume": (1, 2, (5, 4, 6), 3, (2, 3, 2), (1, 2, 1), (2, 1, 1), (1, 1, 0), (1, 0, 1), 1),
@@ -68,7 +76,8 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 # What loops over the elements take long for.
 LONG = ("rows of windows in parts", "depth in parts", "long sums of few windows", "long sums of many filters",
-        "narrow rows of windows", "wide rows of windows")  # fmt: skip
+        "narrow rows of windows", "wide rows of windows", "depth of wide rows", "depth of wide rows in phases",
+        "depth of a long line", "depth of a long line in phases", "three filters of many channels")  # fmt: skip
 
 
 def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
@@ -165,7 +174,7 @@ def test_other_formats(isa: Any, name: str, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", [Spec(chunk=8), Spec(chunk=9, segments=2), Spec(chunk=256), Spec(order="pairs32")])
-@pytest.mark.parametrize("name", ["padded", "depth", "long sums"])
+@pytest.mark.parametrize("name", ["padded", "depth", "depth of long sums", "long sums"])
 def test_another_order_of_sums(spec: Spec, name: str) -> None:
     attributes, x, w = made(name)
     plain = program(attributes, x, w)
@@ -173,7 +182,7 @@ def test_another_order_of_sums(spec: Spec, name: str) -> None:
     given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
     found = cpu.prepare(of, threads=1).run(given)["y"].tobytes()
     assert found == reference.run(of, given)["y"].tobytes()
-    if name == "long sums" or spec.chunk == 8:
+    if name in ("long sums", "depth of long sums") or spec.chunk == 8:
         assert found != reference.run(plain, given)["y"].tobytes()
 
 
@@ -194,8 +203,12 @@ def followed(attributes: Convolution, x: Any, w: Any, beside: Any) -> Program:
 
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize(
-    "name", ["one by one", "one by one in steps", "padded", "phases", "groups", "apart", "a line", "a volume"]
-)
+    "name",
+    [
+        "one by one", "one by one in steps", "padded", "phases", "groups", "apart", "a line", "a volume", "depth",
+        "depth in phases", "two channels a group", "a deep volume", "depth of a long line in phases",
+    ],
+)  # fmt: skip
 def test_what_follows_is_computed_on_the_way_out(isa: Any, name: str) -> None:
     attributes, x, w = made(name)
     batch, filters, ones = x[0], w[0], (1,) * len(attributes.out)
@@ -250,7 +263,9 @@ def lying(x: Array) -> list[Array]:
     return [np.asfortranarray(x), wide[..., ::2], np.ascontiguousarray(x[..., ::-1])[..., ::-1], channels_last]
 
 
-@pytest.mark.parametrize("name", ["one by one", "inside", "padded", "phases", "depth", "depth inside", "a line"])
+@pytest.mark.parametrize(
+    "name", ["one by one", "inside", "padded", "phases", "depth", "depth in phases", "depth inside", "a line"]
+)
 def test_operands_may_lie_in_any_way(name: str) -> None:
     attributes, x, w = made(name)
     session = cpu.prepare(program(attributes, x, w), threads=1)
@@ -273,7 +288,15 @@ def test_images_of_a_batch_are_independent_and_batches_may_be_open() -> None:
 
 def test_what_lies_before_and_behind_an_image_is_not_read() -> None:
     """Neighbours are NaN, also those of rows and channels that windows pass by."""
-    for name in ("padded", "phases", "depth", "more steps than places", "wide rows of windows"):
+    for name in (
+        "padded",
+        "phases",
+        "depth",
+        "depth in phases",
+        "a deep volume",
+        "more steps than places",
+        "wide rows of windows",
+    ):
         attributes, x, w = made(name)
         session = cpu.prepare(program(attributes, x, w), threads=1)
         given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
@@ -319,6 +342,22 @@ def test_operands_and_their_product_have_one_format(x: Any, w: Any, filters: int
     said = f"operands dtypes is {x.name} and {w.name}, must be of one format, which their product has too"
     with pytest.raises(DTypeError, match=said):
         b.add("convolve", operands, Convolution((1,), (1,), (0,), (2,)))
+
+
+def test_groups_of_few_filters_are_chains_but_for_single_elements_of_many_channels() -> None:
+    for name, by in (
+        ("depth", "chains of elements"),
+        ("depth of long sums", "chains of elements"),
+        ("three filters of many channels", "chains of elements"),
+        ("groups", "columns"),
+    ):
+        attributes, x, w = made(name)
+        ((_, plan),) = cpu.prepare(program(attributes, x, w)).planned({"x": drawn(F32, *x), "w": drawn(F32, *w)})
+        assert dict(plan.facts)["by"].startswith(by), name
+    attributes = Convolution((1, 1), (1, 1), (0, 0), (9, 9))
+    session = cpu.prepare(program(attributes, (1, 30, 9, 9), (2, 30, 1, 1)))
+    ((_, plan),) = session.planned({"x": drawn(F32, 1, 30, 9, 9), "w": drawn(F32, 2, 30, 1, 1)})
+    assert dict(plan.facts)["by"] == "1 x 1"
 
 
 def test_threads_share_the_products_of_a_small_image() -> None:

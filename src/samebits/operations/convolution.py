@@ -3,7 +3,7 @@
 A product whose right operand has a column for each window and a row for each channel of the group and place of the
 kernel, in that order. Its panels are packed from a copy of the image, a chunk at a time; where an engine needs words of
 several elements, or the weights are in panels, the columns of some windows at a time are written out first, and stay in
-a near cache until they are multiplied. Groups of few filters and short sums are `convolution_chains`'. What windows
+a near cache until they are multiplied. Groups of few filters are `convolution_chains`'. What windows
 look at is `windows`'. Start at `Convolution`.
 """
 
@@ -112,7 +112,7 @@ class Convolution:
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
         places, filters = math.prod(w[2:]), w[0] // self.groups
-        is_alone = (1 < places or w[1] <= _FEW) and 0 not in w and filters <= _FEW
+        is_alone = (places > 1 or w[1] <= _FEW) and 0 not in w and filters <= _FEW
         return is_alone and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:

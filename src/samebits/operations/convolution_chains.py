@@ -1,4 +1,5 @@
-"""Convolutions whose elements are chains of their own: groups of few filters and short sums. Start at `plan`."""
+"""Convolutions whose elements are chains of their own, for groups of few filters: where windows look at what lies
+beside the image, how blocks of them fit into a first cache. The kernel is `kernels/window_chains`. Start at `plan`."""
 
 from __future__ import annotations
 
