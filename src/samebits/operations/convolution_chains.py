@@ -1,5 +1,5 @@
-"""Convolutions whose elements are chains of their own, for groups of few filters: where windows look at what lies
-beside the image, how blocks of them fit into a first cache. The kernel is `kernels/window_chains`. Start at `plan`."""
+"""Convolutions whose elements are chains of their own, for groups of few filters: how blocks of windows fit into a
+first cache, and where in them each place of the kernel looks. The kernel is `window_chains`. Start at `plan`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, float64, int64
 from samebits.frozen import dataclass
-from samebits.kernels import window_chains
 from samebits.kernels.expression import Expression
+from samebits.kernels.gemm import window_chains
 from samebits.kernels.gemm.epilogue import REPEATED, ROW, STRIDED, Epilogue
+from samebits.kernels.gemm.window_chains import PHASE, TOGETHER, WindowChains
 from samebits.kernels.plan import Operand, Step, in_lines
 from samebits.kernels.walk import SECOND
-from samebits.kernels.window_chains import PHASE, TOGETHER, WindowChains
 from samebits.operations.operation import View
 from samebits.operations.windows import OUT, Beside, Slide, W, X
 
@@ -33,7 +33,7 @@ _NO_AXIS = Slide(extent=1, kernel=1, stride=1, dilation=1, before=0, out=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _WindowBlock:
     """The windows that a task computes together, and what they look at in scratch.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Block:
     seen: int
 
     @classmethod
-    def of(cls, rows: Slide, columns: Slide, planes: int, size: int, lanes: int) -> _Block:
+    def of(cls, rows: Slide, columns: Slide, planes: int, size: int, lanes: int) -> _WindowBlock:
         """That of such axes.
 
         Args:    planes: channels of a group times places above rows.   size: bytes of an element in scratch.
@@ -88,7 +88,7 @@ def plan(
     *above, rows, columns = slides
     total = float64 if dtype is float64 else float32
     size, depth, filters, places_above = total.size_bytes, w[1], w[0] // groups, math.prod(s.kernel for s in above)
-    block = _Block.of(rows, columns, depth * places_above, size, isa.lanes)
+    block = _WindowBlock.of(rows, columns, depth * places_above, size, isa.lanes)
     finish = Epilogue(total, epilogue, tuple(map(_source, beside)), ROW if goes[-1] == 1 else STRIDED, made)
     inner = columns.stride * steps[-1]
     lies = {1: "unit", 2: SECOND if dtype.element_bytes >= 4 else "strided"}.get(inner, "strided")
@@ -132,7 +132,7 @@ def _source(y: Beside) -> tuple[str, bool, DType]:
     return {0: REPEATED, 1: ROW}.get(y.window, STRIDED), y.window == 0, y.dtype
 
 
-def _looks(slides: Sequence[Slide], depth: int, block: _Block) -> list[int]:
+def _looks(slides: Sequence[Slide], depth: int, block: _WindowBlock) -> list[int]:
     """How far on in scratch each place of the kernel looks, in the order of the sum."""
     *above, rows, columns = slides
     outer, found = math.prod(s.kernel for s in above), list[int]()
