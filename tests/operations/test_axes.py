@@ -17,6 +17,7 @@ from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
 from samebits.operations.operation import Array
 from samebits.operations.quantization import Quantization
+from samebits.operations.resampling import Resample
 from samebits.operations.rows import RowWise
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 
@@ -36,11 +37,20 @@ def codes(*shape: int) -> Array:
     return np.random.default_rng(2).integers(1, 9, shape).astype(np.int8)
 
 
+COLUMNS = Resample.of((np.array([[2, 0, 1, 1, 3]]), None), None)
+BOTH = Resample.of(
+    (np.array([[2, 0, 1]]), np.array([[0.5, -1.5, 2]], np.float32)),
+    (np.array([[1, 1, 0, 2], [2, 2, 1, 2]]), np.ones((2, 4), np.float32)),
+)
+assert COLUMNS is not None
+assert BOTH is not None
 CASES: list[tuple[str, Any, Sequence[Array]]] = [
     ("map", ADD, [some(3, 4), some(3, 4)]),
     ("map", ADD, [some(2, 3, 4), some(4)]),
     ("map", ADD, [some(3, 1), some(1, 4)]),
     ("rows", RowWise(composites.softmax()), [some(3, 4)]),
+    ("resample", COLUMNS[0], [some(2, 4, 60), *COLUMNS[1]]),
+    ("resample", BOTH[0], [some(2, 4, 60), *BOTH[1]]),
     ("rows", RowWise(composites.softmax(), (-3, -1)), [some(2, 3, 4)]),
     ("rows", RowWise(composites.layer_norm(True, True, 1e-5)), [some(2, 3, 4), some(4), some(4)]),
     ("contract", MatrixProduct(), [some(2, 3, 4), some(4, 5)]),

@@ -25,6 +25,7 @@ from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
 from samebits.operations.quantization import Quantization
 from samebits.operations.random import Drawn
+from samebits.operations.resampling import Resample
 from samebits.operations.rows import RowWise
 from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
@@ -96,6 +97,11 @@ SIZES: dict[str, tuple[Any, Array]] = {
     "dims": (Dims((2, 3)), np.array([2, 3])),
     "range": (Range(1, 5, -2), np.array([1, -1, -3, -5, -7])),
 }
+RESAMPLED = Resample.of(
+    (np.arange(40) // 8 + np.array([[0], [1]]), np.linspace(-1, 1, 80, dtype=np.float32).reshape(2, 40)),
+    (np.array([[2, 0, 1, 1, 0]]), np.array([[0.5, -1.5, 2, 1, 3]], np.float32)),
+)
+assert RESAMPLED is not None
 # Rows that compute; tests/ops/test_public_functions.py walks their dtypes by the functions that are made of them.
 COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
@@ -106,6 +112,7 @@ COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     ),
     "order": (picks.SortedPlaces(1, True, 7), [drawn("float32", 3, 40)]),
     "scan": (Along("sum", 1), [drawn("float32", 3, 40)]),
+    "resample": (RESAMPLED[0], [drawn("float32", 2, 3, 40), *RESAMPLED[1]]),
     "stochastic_cast": (
         Converted(dtypes.float32, dtypes.float8_e4m3fn, Conversion("stochastic")),
         [drawn("float32", 3, 40), np.array(7, np.uint64)],

@@ -23,6 +23,7 @@ from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range,
 from samebits.operations.picks import PickAlong, SortedPlaces
 from samebits.operations.quantization import Quantization
 from samebits.operations.random import Drawn
+from samebits.operations.resampling import Resample
 from samebits.operations.rows import RowWise
 from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
@@ -49,6 +50,8 @@ def converted(conversion: Conversion) -> Converted:
 
 
 DRAWN_FROM = [*[np.array(x, np.float32) for x in (-1.5, 2)], *[np.array(x, np.uint64) for x in (3, 5)]]
+RESAMPLED = Resample.of((np.array([[2, 0, 1, 1, 3]]), None), None)
+assert RESAMPLED is not None
 CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("map", ADD, [some(3, 40), some(40)]),
     ("map", ADD, [some(40, 3).T, some(3, 1)]),
@@ -77,6 +80,7 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("random", Drawn(Random("uniform", dtypes.float32), (3, 40)), DRAWN_FROM),
     ("scan", Along("sum", 1), [some(2, 3, 4)]),
     ("order", SortedPlaces(2, True), [some(2, 3, 4)]),
+    ("resample", RESAMPLED[0], [some(2, 4, 5).transpose(0, 2, 1), *RESAMPLED[1]]),
     ("gather_along", PickAlong(1), [some(2, 3, 4), places(2, 5, 4)]),
     ("scatter_along", PickAlong(1), [some(2, 3, 4), places(2, 2, 4), some(2, 2, 4)]),
 ]

@@ -25,6 +25,7 @@ from samebits.operations.moves import AxisGather, Concat, GatherND, Range, Scatt
 from samebits.operations.operation import Array
 from samebits.operations.picks import PickAlong, SortedPlaces
 from samebits.operations.random import Drawn
+from samebits.operations.resampling import Resample
 from samebits.operations.scans import Along
 from samebits.operations.strided import dense_strides
 from samebits.program import blocks
@@ -157,6 +158,19 @@ def convolved() -> Program:
     return b.build({"deep": deep, "last": last})
 
 
+def resampled() -> Program:
+    """Images of open batches by rows and columns, and of open heights by columns alone."""
+    b = ProgramBuilder("resampled")
+    x, y = b.input("x", dtypes.float32, (N, 4, 5)), b.input("y", dtypes.float32, (N, M, 5))
+    columns, rows = np.arange(9)[None] // 2, np.arange(6)[None] // 2
+    both = Resample.of((columns, np.full((1, 9), 0.3, np.float32)), (rows, np.full((1, 6), 3, np.float32)))
+    one = Resample.of((columns, None), None)
+    assert both is not None
+    assert one is not None
+    made = [b.add("resample", (of, *map(b.constant, each[1])), each[0])[0] for of, each in ((x, both), (y, one))]
+    return b.build({"both": made[0], "one": made[1]})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
     "converted": converted,
@@ -168,6 +182,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "picked": picked,
     "quantised": quantised,
     "regrouped": regrouped,
+    "resampled": resampled,
 }
 # Extents 0 and 1, what is larger, and the thresholds of these programs (5 and 12) with their neighbours.
 EXTENTS = (0, 1, 2, 4, 5, 6, 11, 12, 13)

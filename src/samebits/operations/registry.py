@@ -25,6 +25,7 @@ _HOMES = {
     "scans": ("scan",),
     "picks": ("order", "gather_along", "scatter_along"),
     "random": ("random",),
+    "resampling": ("resample",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
