@@ -3,7 +3,8 @@
 Sources have one of four classes by their column stride: a full row, a value a row, anything else, or an immediate.
 Columns are walked outside and rows inside, so that what is the same for every row, and whatever is computed from that
 alone, is loaded and computed once. With no expression the function only moves a finished tile to where it belongs.
-Start at `Epilogue`.
+Where it is the columns of out whose elements lie side by side, a tile is transposed first, and its columns are the rows
+of what is said here. Start at `Epilogue`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import DType
+from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass
 from samebits.kernels import convert, values
 from samebits.kernels.expression import Expression
@@ -23,11 +25,11 @@ ROW, REPEATED, STRIDED, IMMEDIATE = "row", "repeated", "strided", "immediate"
 _IMMEDIATE_BYTES = 8
 
 
-def _class(source: Source) -> str:
-    """How a source is read along N."""
+def _class(source: Source, is_turned: bool) -> str:
+    """How a source is read along N, or along M."""
     if isinstance(source, Immediate):
         return IMMEDIATE
-    return {0: REPEATED, 1: ROW}.get(source.column, STRIDED)
+    return {0: REPEATED, 1: ROW}.get(source.row if is_turned else source.column, STRIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Epilogue:
     """What specialises the text: the dtype of t, the expression (None: t itself), how its sources and out lie.
 
     `sources`: for each its class, whether it is the same for every row, its dtype. One that is a float of at most 16
-    bits is widened exactly; out may be float16 or bfloat16 where the result is float32.
+    bits is widened exactly; out may be float16 or bfloat16 where the result is float32. `turned`: the rows that tiles
+    have at most, where they are transposed; else 0.
     """
 
     total: DType
@@ -43,12 +46,22 @@ class Epilogue:
     sources: tuple[tuple[str, bool, DType], ...]
     out: str
     out_dtype: DType
+    turned: int = 0
 
     @classmethod
-    def of(cls, c: Contraction, total: DType) -> Epilogue:
-        """That of a contraction."""
-        sources = tuple((_class(s), isinstance(s, Immediate) or s.row == 0, s.dtype) for s in c.inputs)
-        return cls(total, c.epilogue, sources, ROW if c.out.values.column == 1 else STRIDED, c.out.dtype)
+    def of(cls, c: Contraction, total: DType, rows: int = 0) -> Epilogue:
+        """That of a contraction.
+
+        Args:    rows: those that a tile has at most, if tiles may be transposed.
+        """
+        out = c.out.values
+        is_turned = rows > 0 and out.row == 1 != out.column and not c.accumulates
+        sources = tuple(
+            (_class(s, is_turned), isinstance(s, Immediate) or (s.column if is_turned else s.row) == 0, s.dtype)
+            for s in c.inputs
+        )
+        kind = ROW if is_turned or out.column == 1 else STRIDED
+        return cls(total, c.epilogue, sources, kind, c.out.dtype, rows if is_turned else 0)
 
     @property
     def result(self) -> DType:
@@ -59,7 +72,7 @@ class Epilogue:
     @property
     def plain(self) -> bool:
         """Whether t is the result and out has contiguous rows."""
-        return self.expression is None and self.out == ROW and self.out_dtype is self.total
+        return self.expression is None and self.out == ROW and self.out_dtype is self.total and not self.turned
 
     @property
     def operands(self) -> dict[str, DType]:
@@ -106,12 +119,25 @@ def arguments(c: Contraction, out: Operand, operands: Sequence[Operand], scratch
     return found
 
 
+def turned_lanes(isa: Isa, total: DType) -> int:
+    """The side of the squares that a tile is transposed by."""
+    return (1 << isa.lanes.bit_length() - 1) * float32.size_bytes // total.size_bytes
+
+
 class Finish:
     """The epilogue in one kernel: emits its function, and calls it on tiles; `begin` is its counterpart where t starts
-    from what out holds."""
+    from what out holds.
 
-    def __init__(self, b: Builder, d: Epilogue, nr: int, accumulates: bool = False) -> None:
+    Args:    nr: columns of a vector, or of a panel.   columns: those that a tile has at most.
+    """
+
+    def __init__(self, b: Builder, d: Epilogue, nr: int, accumulates: bool = False, columns: int = 0) -> None:
         self._b, self._d, self._nr = b, d, nr
+        if d.turned:
+            self._nr = turned_lanes(b.isa, d.total)
+            self._pitch = -(-d.turned // self._nr) * self._nr
+            self._turned = b.local(d.total, -(-columns // self._nr) * self._nr * self._pitch)
+            self._turn: Function = b.function("turn", [d.total, None, None, None, d.total, None], self._turn_body)
         if accumulates:
             taken = [d.total, None, d.total, None, None, None, None]
             self._begin: Function = b.function("begin", taken, self._begin_body)
@@ -132,16 +158,20 @@ class Finish:
         columns: Index,
     ) -> None:  # fmt: skip
         """out[row:, column:] = the expression of the tile at t; `operands` are those of the batch."""
-        b = self._b
+        b, d = self._b, self._d
         inputs: list[Any] = []
-        for i, (kind, _, _) in enumerate(self._d.sources):
+        for i, (kind, _, _) in enumerate(d.sources):
             if kind == IMMEDIATE:
                 inputs += [self._immediate(i), 0, 0]
             else:
-                row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
-                at = row * row_step + column * column_step
-                inputs += [b.offset(operands[f"s{i}"], at), row_step, column_step]
-        b.call(self._function, t, t_step, *self._place(operands, row, column), rows, columns, *inputs)
+                steps = b.index(f"s{i}_row"), b.index(f"s{i}_column")
+                at = row * steps[0] + column * steps[1]
+                inputs += [b.offset(operands[f"s{i}"], at), *(steps[::-1] if d.turned else steps)]
+        place = self._place(operands, row, column)
+        if d.turned:
+            b.call(self._turn, t, t_step, rows, columns, self._turned, self._pitch)
+            t, t_step, rows, columns = self._turned, self._pitch, columns, rows
+        b.call(self._function, t, t_step, *place, rows, columns, *inputs)
 
     def begin(
         self, operands: Mapping[str, Pointer], t: Pointer, t_step: Index, row: Index, column: Index, rows: Index,
@@ -152,16 +182,26 @@ class Finish:
 
     def ask(self, operands: Mapping[str, Pointer], row: Index, column: Index, rows: Index, columns: Index) -> None:
         """Ask for what `call` will write, where its rows are contiguous (1024 cubed of bfloat16: 1 % faster)."""
-        if self._d.out == ROW:
+        if self._d.out == ROW and not self._d.turned:
             out, step, _ = self._place(operands, row, column)
             for i in self._b.loop(0, rows):
                 for j in self._b.loop(0, columns, LINE_BYTES // out.dtype.size_bytes):
                     self._b.prefetch(out, i * step + j)
 
     def _place(self, operands: Mapping[str, Pointer], row: Index, column: Index) -> tuple[Pointer, Index, Index]:
-        """Where out[row, column] lies, and the steps from it to the next row and column."""
-        out_row, out_column = self._b.index("out_row"), self._b.index("out_column")
-        return self._b.offset(operands["out"], row * out_row + column * out_column), out_row, out_column
+        """Where out[row, column] lies, and the steps from it to the next row and column, which are turned too."""
+        steps = self._b.index("out_row"), self._b.index("out_column")
+        place = self._b.offset(operands["out"], row * steps[0] + column * steps[1])
+        return place, *(steps[::-1] if self._d.turned else steps)
+
+    def _turn_body(self, t: Pointer, t_step: Index, rows: Index, columns: Index, turned: Pointer, pitch: Index) -> None:
+        """The transpose of a tile. Rows behind the last one are that one again; columns behind it are left over."""
+        b, lanes = self._b, self._nr
+        for i in b.loop(0, rows, lanes):
+            lines = [b.min(i + k, rows - 1) * t_step for k in range(lanes)]
+            for j in b.loop(0, columns, lanes):
+                for k, x in enumerate(b.transpose([b.load(t, line + j, lanes) for line in lines])):
+                    b.store(turned, (j + k) * pitch + i, x)
 
     def _each(
         self, rows: Index, columns: Index, prepare: Callable[[Index, Index | None], Any],

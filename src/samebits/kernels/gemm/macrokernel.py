@@ -83,7 +83,9 @@ class _MacroText:
         looks = d.shift or (d.checked and self.lowest_b is None)
         self.look_b = facts.emit(b, engine, self.nr) if looks and not d.is_packed else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
-        self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
+        panels = {h: 1 if engine.takes_tiles else columns_of(h, d.tile, b.isa) for h in range(1, d.tile.mr + 1)}
+        most = max(panels.values()) * self.nr
+        self.finish = Finish(b, d.epilogue, self.nr, d.accumulates, most)
         taken = microkernel.parameters(engine, None if d.keeps else d.weights, SCALE in d.shared)
         if d.runs is not None:
             taken = block_microkernel.parameters(engine)
@@ -100,9 +102,7 @@ class _MacroText:
         self.block_c = b.scratch(engine.total, b.index("scratch_c"))
         self.waiting = b.scratch(engine.total, b.index("scratch_w")) if d.b == WINDOWS else self.block_c
         self.fact_a, self.runs = b.local(int32, 1), b.local(int64, 2 * self.nr if d.b == WINDOWS else 1)
-        panels = {h: 1 if engine.takes_tiles else columns_of(h, d.tile, b.isa) for h in range(1, d.tile.mr + 1)}
         self.tile = b.local(engine.total, max(h * wide for h, wide in panels.items()) * self.nr)
-        most = max(panels.values()) * self.nr
         self.start = b.local(engine.total, most)
         b.store(self.start, 0, b.constant(0, engine.total, most))
 

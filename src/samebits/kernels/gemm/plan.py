@@ -34,6 +34,8 @@ from samebits.kernels.gemm.tiles import PanelSpan, Tile
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 from samebits.tape import cached
 
+# Lanes from which on a tile is transposed where the columns of out are dense.
+_TURNED = 4
 # Rows of a that a task sums.
 _SUMMED_ROWS = 64
 
@@ -248,7 +250,8 @@ class _Planning:
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, tile=x.tile, chunk=x.chunk, pitch=x.pitch,
             a=pack.kind(left), b=kind,
-            batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
+            batch_rank=batches.rank(c.batch), accumulates=c.accumulates,
+            epilogue=Epilogue.of(c, x.engine.total, x.tile.mr if x.isa.lanes >= _TURNED else 0),
             shared=tuple(row for row in self.shared if row is not ZERO or x.form == FUSED), runs=x.runs,
             order=x.sums, interleaved=x.interleaved, lies=x.lies, four_wide=x.four_wide,
         )  # fmt: skip
