@@ -13,6 +13,7 @@ from gemm_run import contraction, product, same
 from launch import flushing
 from rows import ALL_ROWS, COMPILED_ROWS
 
+import samebits
 from samebits import driver, dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
@@ -95,6 +96,38 @@ def test_sources_of_every_stride(isa: Isa, k: int) -> None:
             assert same(product(a, b, isa, epilogue=epilogue, sources=[left], out=out), expected), name
         if k == 40:
             assert same(product(a, b, isa, 2, epilogue=epilogue, sources=[source], packed=True), expected), name
+
+
+@pytest.mark.parametrize("isa", ALL_ROWS, ids=ids)
+@pytest.mark.parametrize(("m", "n", "k"), [(13, 37, 40), (45, 70, 0), (1, 33, 7), (30, 1, 5)])
+def test_tiles_are_transposed_where_the_columns_of_out_lie_side_by_side(isa: Isa, m: int, n: int, k: int) -> None:
+    a, b = draw(m, k), draw(k, n, seed=1)
+    kinds = {
+        "row": draw(1, n), "column": draw(m, 1), "full": draw(m, n, seed=2), "transposed": draw(n, m, seed=2).T,
+        "strided": draw(m, 2 * n)[:, ::2],
+    }  # fmt: skip
+    memory = guard.array(np.empty((n, m), np.float32))
+    for expected, more in (
+        (reference(a, b), {}),
+        *((reference(a, b, bias=x), {"epilogue": fused(bias=ROW)[0], "sources": [x]}) for x in kinds.values()),
+    ):
+        memory[...] = np.nan
+        assert same(product(a, b, isa, packed=True, out=memory.T, **more), expected)
+    narrow = np.empty((n, m), ml_dtypes.bfloat16)
+    found = product(a, b, isa, packed=True, out=narrow.T, out_dtype=dtypes.bfloat16)
+    assert found.tobytes() == reference(a, b).astype(ml_dtypes.bfloat16).tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float64, ml_dtypes.bfloat16])
+def test_tiles_of_other_sums_are_transposed_too(kind: type) -> None:
+    a, b = (4 * draw(47, 90)).astype(kind), (4 * draw(90, 71, seed=1)).astype(kind)
+    due = samebits.matmul(a, b, threads=1)
+    exact = a.astype(np.float64) @ b.astype(np.float64)  # integers, and their sums, are exact
+    assert kind is not np.int8 or (due == exact).all()
+    for threads in (1, 2):
+        turned = np.zeros((71, 47), due.dtype).T
+        samebits.matmul(a, samebits.pack(b), out=turned, threads=threads)
+        assert turned.tobytes() == due.tobytes()
 
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
