@@ -108,6 +108,89 @@ def normalised(rows: int, columns: int) -> Model:
     return {"x": drawn(rows, columns)}, constants, [("LayerNormalization", ["x", "s", "b"], "y", {"axis": -1})]
 
 
+class Network:
+    """Convolutions with biases, one after the other, and what ends a network for classes of images.
+
+    Attributes:
+        constants: Weights and biases, drawn.
+        nodes: The network.
+        last: The last value, which has `channels`.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self.constants: dict[str, Array] = {}
+        self.nodes = Nodes()
+        self.last, self.channels = "x", channels
+
+    def add(self, op: str, names: list[str], **attributes: Any) -> str:
+        """A node; its result is the last value."""
+        self.last = f"t{len(self.nodes)}"
+        self.nodes.append((op, names, self.last, attributes))
+        return self.last
+
+    def conv(self, filters: int, kernel: int, stride: int = 1, groups: int = 1, x: str | None = None) -> str:
+        """A convolution of the last value, or another of as many channels, that keeps its size, but for the stride."""
+        depth, number = self.channels // groups, len(self.nodes)
+        self.constants[f"w{number}"] = drawn(filters, depth, kernel, kernel) * np.float32(
+            1.4 / (depth * kernel**2) ** 0.5
+        )
+        self.constants[f"b{number}"] = drawn(filters) / 10
+        slide = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
+        self.channels = filters
+        return self.add("Conv", [x or self.last, f"w{number}", f"b{number}"], **slide)
+
+    def bounded(self) -> str:
+        """The last value between 0 and 6."""
+        self.constants |= {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
+        return self.add("Clip", [self.last, "low", "high"])
+
+    def classes(self, size: int) -> Model:
+        """The network for an image of three channels, with 1000 classes."""
+        self.constants["w"] = drawn(self.channels, 1000) / np.float32(50)
+        self.add("Flatten", [self.add("GlobalAveragePool", [self.last])])
+        self.nodes.append(("Gemm", [self.last, "w"], "y", {}))
+        return {"x": drawn(1, 3, size, size)}, self.constants, self.nodes
+
+
+def residual_network() -> Model:
+    """ResNet-18, its normalisations folded (He et al., arXiv:1512.03385)."""
+    net = Network(3)
+    net.add("Relu", [net.conv(64, 7, 2)])
+    net.add("MaxPool", [net.last], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for filters in (64, 128, 256, 512):
+        for stride in (1 if filters == 64 else 2, 1):
+            before, channels = net.last, net.channels
+            net.add("Relu", [net.conv(filters, 3, stride)])
+            made = net.conv(filters, 3)
+            if channels != filters:
+                net.channels = channels
+                before = net.conv(filters, 1, stride, x=before)
+            net.add("Relu", [net.add("Add", [made, before])])
+    return net.classes(224)
+
+
+def inverted_network() -> Model:
+    """MobileNetV2, its normalisations folded (Sandler et al., arXiv:1801.04381)."""
+    net = Network(3)
+    net.conv(32, 3, 2)
+    net.bounded()
+    rows = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
+    for wider, filters, times, first in rows:
+        for stride in (first, *[1] * (times - 1)):
+            before, channels = net.last, net.channels
+            if wider > 1:
+                net.conv(channels * wider, 1)
+                net.bounded()
+            net.conv(channels * wider, 3, stride, channels * wider)
+            net.bounded()
+            net.conv(filters, 1)
+            if stride == 1 and channels == filters:
+                net.add("Add", [net.last, before])
+    net.conv(1280, 1)
+    net.bounded()
+    return net.classes(224)
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "convolution 3 x 3, 64 of 56 x 56": lambda: conv(64, 56, 64, 3),
     "convolution 7 x 7 by 2, 3 to 64 of 224 x 224": lambda: conv(3, 224, 64, 7, 2),
@@ -115,6 +198,8 @@ MODELS: dict[str, Callable[[], Model]] = {
     "convolution 3 x 3, 512 of 7 x 7": lambda: conv(512, 7, 512, 3),
     "depthwise 3 x 3 by 2, 96 of 112 x 112": lambda: conv(96, 112, 96, 3, 2, 96),
     "depthwise 3 x 3, 384 of 14 x 14": lambda: conv(384, 14, 384, 3, 1, 384),
+    "depthwise 3 x 3, 144 of 56 x 56": lambda: conv(144, 56, 144, 3, 1, 144),
+    "depthwise 7 x 7, 96 of 56 x 56": lambda: conv(96, 56, 96, 7, 1, 96),
     "largest of 3 x 3 by 2, 64 of 112 x 112": lambda: pool("MaxPool", 64, 112, 3, 1),
     "average of 2 x 2 by 2, 64 of 56 x 56": lambda: pool("AveragePool", 64, 56, 2, 0),
     "average of 512 images of 7 x 7": lambda: one("GlobalAveragePool", 1, 512, 7, 7),
@@ -132,6 +217,8 @@ MODELS: dict[str, Callable[[], Model]] = {
     "perceptron, 1 digit": lambda: perceptron(1),
     "perceptron, 32 digits": lambda: perceptron(32),
     "LSTM, 32 steps of 64 to 128": lambda: recurrent(32, 64, 128),
+    "ResNet-18, an image of 224 x 224": residual_network,
+    "MobileNetV2, an image of 224 x 224": inverted_network,
 }
 
 
