@@ -32,6 +32,7 @@ __all__ = [
     "broadcast",
     "broadcast_shapes",
     "floor_divide",
+    "is_at_most",
     "is_never_negative",
     "maximum",
     "minimum",
@@ -255,6 +256,11 @@ def is_never_negative(size: Size) -> bool:
 def _is_never_negative(call: _SizeCall) -> bool:
     known = [is_never_negative(argument) for argument in call.arguments]
     return any(known) if call.operation == "max" else all(known)
+
+
+def is_at_most(x: Size, y: Size) -> bool:
+    """Whether no values of their symbols make x larger than y, as far as their forms show."""
+    return any(size == y or (isinstance(size, int) and isinstance(y, int) and size < y) for size in _inner("min", x))
 
 
 def product(sizes: Sequence[Size]) -> Size:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from samebits.collecting import without_collections
 from samebits.frozen import dataclass, replace
-from samebits.program import broadcasts, commute, dead, fold, fuse, groups, order, scalars
+from samebits.program import broadcasts, commute, consecutive, dead, fold, fuse, groups, order, scalars
 from samebits.program.graph import Program
 
 __all__ = ["ALIKE", "ROWS", "UNFUSED", "Transform", "optimise"]
@@ -31,6 +31,7 @@ _FOLD = Transform("fold_constants", fold.fold_constants, ("every node is needed"
 
 ROWS: tuple[Transform, ...] = (
     _CLEAN,
+    Transform("gather_as_view", consecutive.gather_as_view),
     Transform("gather_first", commute.gather_first, ensures=("tables are gathered before they are computed with",)),
     _CLEAN,  # of large tables that nobody reads now: they would be folded
     Transform("fuse_constant_maps", fuse.fuse_constant_maps),

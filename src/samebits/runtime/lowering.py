@@ -333,12 +333,27 @@ class Lowerer:
         if name not in self._packed.outputs:
             self._slots[name] = slot
 
-    def fold(self, node: Node) -> None:
-        """A node whose values follow from constants and sizes: they are computed as it is bound, each a constant."""
+    def fold(self, node: Node, bound: Node) -> None:
+        """A node whose values follow from constants and sizes, as it is and for these sizes: what lies densely within
+        a constant is a view of it; else values are computed when the blueprint is bound, each a constant."""
         self._folds.append(node)
+        if node.row.view and self._is_within(bound, node.row.view):
+            return
         for name in node.outputs:
             fact = self._facts[name]
             self._places[name] = Place(self._numbered(name, name), fact.dtype, strided.dense(self._shape(name)))
+
+    def _is_within(self, node: Node, view: Callable[[Any, Strided, Shape], Strided | None]) -> bool:
+        """Whether a view of a constant is dense too; then it is noted where it lies."""
+        (source,), (output,) = node.inputs, node.outputs
+        if isinstance(self._program.constants.get(source), Deferred):
+            return False  # its elements are in no memory
+        place = self._place(source)
+        found = view(node.attributes, place.strided, self._shape(output))
+        if found is None or not found.is_dense:
+            return False
+        self._places[output] = replace(place, strided=found)
+        return True
 
     def settle(self, name: str, slot: int) -> None:
         """Have an output lie in its slot, copied there if need be."""
@@ -375,7 +390,7 @@ class Lowerer:
             program=program,
             tape=self._tape,
             templates=templates,
-            folds=tuple(self._folds),
+            folds=_needed(self._folds, [self._constants[number] for number in read]),
             constants=tuple(self._constants[number] for number in read),
             storages=tuple(
                 Storage(
@@ -462,6 +477,16 @@ class Lowerer:
             number = self._numbers[key] = len(self._constants)
             self._constants.append(constant)
         return self._add(_Bytes(0, constant=number))
+
+
+def _needed(folds: Sequence[Node], read: Sequence[Resident | str]) -> tuple[Node, ...]:
+    """Those nodes, in order, that make what is read, by name, or what others of them need for it."""
+    names, found = {each for each in read if isinstance(each, str)}, list[Node]()
+    for node in reversed(folds):
+        if not names.isdisjoint(node.outputs):
+            names.update(node.inputs)
+            found.append(node)
+    return tuple(found[::-1])
 
 
 def _views(places: Sequence[Place]) -> tuple[View, ...]:

@@ -89,7 +89,7 @@ def record(
         is_known = is_known and not sees_packed(node.operation, map(program.constants.get, node.inputs))
         if is_known and room.take(bound, facts):
             known.update(node.outputs)
-            lowerer.fold(node)
+            lowerer.fold(node, bound)
             continue
         try:
             lowerer.lower(bound)
