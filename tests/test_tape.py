@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from samebits.tape import At, Pinned, Tape, Templates, cached, entry, larger, smaller, template
+from samebits.tape import At, Pinned, Tape, Templates, Ways, cached, entry, larger, smaller, template
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
@@ -53,6 +53,41 @@ def test_a_replay_is_what_computing_afresh_gives(seed: int) -> None:
         if numbers is not None:
             assert filled(tape, recorded, numbers) == tuple(run(sizes))
     assert tape.replay(first) is not None
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_tapes_of_one_function_are_replayed_together(seed: int) -> None:
+    """Whatever was recorded in which order: what is found is what computing afresh gives, or nothing is."""
+    run, chance, ways = work(seed), random.Random(seed), Ways()
+    sizes = list(itertools.product(range(6), repeat=2))
+    met = chance.sample(sizes, 12)
+    for first in met:
+        tape = Tape()
+        recorded = template(tuple(run([tape.variable(size) for size in first])))
+        if ways.replay(first) is None:
+            assert ways.add(tape, (tape, recorded))
+        if chance.random() < 0.5:  # what is there already changes nothing
+            assert ways.add(tape, (tape, recorded))
+    served = 0
+    for each in sizes:
+        found = ways.replay(each)
+        assert found is not None or each not in met
+        if found is not None:
+            numbers, (tape, recorded) = found
+            assert len(numbers) == len(tape.values)
+            assert filled(tape, recorded, numbers) == tuple(run(each))
+            served += 1
+    assert served >= len(met)
+
+
+def test_a_tape_of_another_function_is_not_kept() -> None:
+    ways = Ways()
+    for step, kept in ((2, True), (3, False)):
+        tape = Tape()
+        x = tape.variable(4) + step
+        assert x > 1
+        assert ways.add(tape, step) is kept
+    assert ways.replay([7]) == ([7, 2, 9, 1], 2)
 
 
 def test_every_comparison_is_a_guard() -> None:

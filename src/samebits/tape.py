@@ -14,13 +14,16 @@ function of numbers answers may be one entry (`entry`), so that it need not be w
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 from samebits.frozen import dataclass
 
-__all__ = ["At", "Pinned", "Recorded", "Tape", "Templates", "cached", "entry", "larger", "smaller", "template"]
+__all__ = [
+    "At", "Pinned", "Recorded", "Tape", "Templates", "Ways", "cached", "entry", "larger", "smaller", "template",
+]  # fmt: skip
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -127,9 +130,20 @@ class Tape:
             self.pinned.append(x.place)
         return x.value
 
-    def seal(self) -> None:
-        """Let go what only more entries would need."""
-        self._constants, self._results, self._answers = {}, {}, {}
+    def branches(self) -> list[tuple[_Branch, bool]]:
+        """The entries up to each comparison with the answer it had, and those behind the last one."""
+        found, begin, start = list[tuple[_Branch, bool]](), self._variables, 0
+        for number, each in enumerate((*self._entries, None)):
+            if each is not None and each[3] != _GUARD:
+                continue
+            entries = tuple([(function, x, y, place) for function, x, y, place, _ in self._entries[start:number]])
+            made = {place for *_, place in entries}
+            # What an entry or a comparison takes was written down before it, and behind that only what comes later.
+            stop = len(self.values) if each is None else 1 + max(begin - 1, each[1], each[2], *made)
+            numbers = [None if place in made else self.values[place] for place in range(begin, stop)]
+            found.append((_Branch(numbers, entries, each[:3] if each else None), each is not None and each[4]))
+            begin, start = stop, number + 1
+        return found
 
     def _place(self, x: Any) -> int:
         if type(x) is Recorded:
@@ -143,6 +157,81 @@ class Tape:
     def _new(self, value: Any) -> int:
         self.values.append(value)
         return len(self.values) - 1
+
+
+class _Branch:
+    """A part of tapes up to the next comparison, and what follows by its answer; or up to their end, which is there.
+
+    Attributes:
+        numbers: By place, behind those before it: what is a value from the start, and None for what an entry makes.
+        entries: A function, where its operands are, the place of its result.
+        guard: The comparison, and where its operands are; None at the end.
+        following: By its answer; None where no tape went on.
+        end: What there is at the end.
+    """
+
+    __slots__ = ("end", "entries", "following", "guard", "numbers")
+
+    def __init__(
+        self,
+        numbers: list[Any],
+        entries: tuple[tuple[_Function, int, int, int], ...],
+        guard: tuple[_Function, int, int] | None,
+    ) -> None:
+        self.numbers, self.entries, self.guard = numbers, entries, guard
+        self.following: list[_Branch | None] = [None, None]
+        self.end: Any = None
+
+    def is_like(self, other: _Branch) -> bool:
+        """Whether another branch computes the same of the same."""
+        return (self.numbers, self.entries, self.guard) == (other.numbers, other.entries, other.guard)
+
+
+class Ways:
+    """Tapes of one pure function, which begin alike: up to a comparison that comes out otherwise each goes the way of
+    another. So all of them are replayed together in the time of one.
+    """
+
+    def __init__(self) -> None:
+        self._first: _Branch | None = None
+
+    def add(self, tape: Tape, end: Any) -> bool:
+        """Have what is found at the end of a tape; whether it begins as the others do, as those of a pure function."""
+        branches = tape.branches()
+        for (branch, answer), (behind, _) in itertools.pairwise(branches):
+            branch.following[answer] = behind
+        branches[-1][0].end = end
+        if self._first is None:
+            self._first = branches[0][0]
+        known = self._first
+        for number, (branch, answer) in enumerate(branches):
+            if not known.is_like(branch):
+                return False
+            if known.guard is None:
+                break
+            following = known.following[answer]
+            if following is None:
+                # Threads that do this at once keep what the last of them saw, which is only slower.
+                known.following[answer] = branches[number + 1][0]
+                break
+            known = following
+        return True
+
+    def replay(self, variables: Sequence[int]) -> tuple[list[Any], Any] | None:
+        """The numbers for these variables, by place, and what is at the end; None where no tape went that way."""
+        numbers, branch = list[Any](variables), self._first
+        while branch is not None:
+            numbers += branch.numbers
+            for function, x, y, place in branch.entries:
+                if y == _CALL:
+                    numbers[place] = function(*[numbers[at] for at in numbers[x]])
+                else:
+                    numbers[place] = function(numbers[x], numbers[y])
+            if branch.guard is None:
+                return numbers, branch.end
+            function, x, y = branch.guard
+            branch = branch.following[function(numbers[x], numbers[y])]
+        return None
 
 
 class Recorded:

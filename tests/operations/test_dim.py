@@ -88,6 +88,25 @@ def test_what_is_never_negative_is_not(x: dim.Size, a: int, b: int) -> None:
     assert dim.is_never_negative(dim.maximum(x, 0))
 
 
+@given(sizes(), sizes(), st.integers(0, 9), st.integers(0, 9))
+def test_what_is_at_most_another_is(x: dim.Size, y: dim.Size, a: int, b: int) -> None:
+    values = {"a": a, "b": b}
+    for size, limit in ((x, y), (dim.minimum(x, y), y), (dim.minimum(y, 3), 4), (x, x)):
+        if dim.is_at_most(size, limit):
+            assert dim.bind(size, values) <= dim.bind(limit, values)
+    assert dim.is_at_most(x, x)
+    assert dim.is_at_most(dim.minimum(x, 3), 3) or x == 3
+
+
+def test_what_may_be_larger_is_not_at_most_another() -> None:
+    assert dim.is_at_most(dim.minimum(A, 512), 512)
+    assert dim.is_at_most(3, 4)
+    assert not dim.is_at_most(5, 4)
+    assert not dim.is_at_most(A, 512)
+    assert not dim.is_at_most(dim.minimum(A, 513), 512)
+    assert not dim.is_at_most(A, B)
+
+
 def test_a_divisor_that_is_zero() -> None:
     for call in (lambda: dim.floor_divide(A, 0), lambda: dim.bind(dim.floor_divide(A, B), {"a": 1, "b": 0})):
         with pytest.raises(ShapeError) as error:

@@ -67,7 +67,8 @@ def positions() -> Program:
     x = b.input("x", dtypes.float32, (N, M, 3))
     (places,) = b.add("range", (), Range(0, dim.minimum(M, 5), 1))
     (rows,) = b.add("gather", (b.constant(table(5, 3)), places), AxisGather(0))
-    return b.build({"y": b.apply("add", x, rows), "places": places})
+    turned = b.apply("neg", b.reshape(places, (dim.minimum(M, 5), 1)))
+    return b.build({"y": b.apply("add", x, rows), "places": places, "turned": turned})
 
 
 def picked() -> Program:

@@ -260,7 +260,8 @@ def _is_never_negative(call: _SizeCall) -> bool:
 
 def is_at_most(x: Size, y: Size) -> bool:
     """Whether no values of their symbols make x larger than y, as far as their forms show."""
-    return any(size == y or (isinstance(size, int) and isinstance(y, int) and size < y) for size in _inner("min", x))
+    sizes = (x, *_inner("min", x))
+    return any(size == y or (isinstance(size, int) and isinstance(y, int) and size < y) for size in sizes)
 
 
 def product(sizes: Sequence[Size]) -> Size:

@@ -9,13 +9,13 @@ be there, unless what it reads is a large table that is yet to be computed. Star
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from samebits.frozen import dataclass
 from samebits.operations import dim
-from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.dim import Size
 from samebits.operations.fact import Fact
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.views import Expand, Reshape, Slice
@@ -72,7 +72,8 @@ def _viewed(program: Program, facts: dict[str, Fact], node: Node) -> list[Node]:
     else:
         first, columns, indices = 0, _columns(program, index), indices[:-1]
     starts: list[Size] = [0] * len(shape)
-    counts, block, last = list(shape), [1] * len(indices), -1
+    block: list[Size] = [1] * len(indices)
+    counts, last = list(shape), -1
     for place, name in enumerate(columns, first):
         found = _counted(program, name)
         if found is None or found.start < 0 or (found.axis is not None and found.axis <= last):
@@ -155,7 +156,7 @@ def _of_constant(constant: Constant) -> _Counted | None:
     return _Counted(start, None) if (constant == start).all() else None
 
 
-def _through(start: int, axis: int, node: Node, facts: dict[str, Fact]) -> _Counted | None:
+def _through(start: int, axis: int, node: Node, facts: Mapping[str, Fact]) -> _Counted | None:
     """What a view makes of integers that count up along an axis."""
     view, shape, wanted = node.attributes, facts[node.inputs[0]].shape, facts[node.outputs[0]].shape
     if isinstance(view, Slice):

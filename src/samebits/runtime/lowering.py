@@ -19,7 +19,7 @@ from samebits.kernels.plan import Plan
 from samebits.operations import packing, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, Source, View
+from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, Source
 from samebits.operations.packing import AnyView
 from samebits.operations.strided import Strided
 from samebits.program.constants import Deferred, Value, array_of
@@ -38,30 +38,12 @@ from samebits.runtime.blueprint import (
     resident,
 )
 from samebits.runtime.kept import KeptForms
+from samebits.runtime.places import Place
 from samebits.runtime.plan_tape import Answers
 from samebits.tape import Tape, Templates, template
 from samebits.tensor import Tensor
 
 __all__ = ["Lowerer"]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value lies: elements of `dtype`, `strided` over the bytes of `storage`.
-
-    Elements of fewer than 8 bits have a byte each, unless they are packed, as in constants, inputs and outputs that are
-    packed and in views of them: what a kernel makes has a byte an element.
-    """
-
-    storage: int
-    dtype: DType
-    strided: Strided
-    is_packed: bool = False
-
-    @property
-    def pitch_bits(self) -> int:
-        """Bits from an element to the next."""
-        return self.dtype.width_bits if self.is_packed else 8 * self.dtype.element_bytes
 
 
 class _Bytes:
@@ -176,9 +158,9 @@ class Lowerer:
         if not row.runs(shapes, [place.strided.shape for place in outputs]):
             return
         if row.takes:
-            wanted = row.takes(attributes, _views(inputs))
+            wanted = row.takes(attributes, [place.view for place in inputs])
             pairs = zip(inputs, wanted, strict=True)
-            inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
+            inputs = [x if shape is None else self._dense(x.wide(shape)) for x, shape in pairs]
         question = self._asked_of(node, attributes, inputs, outputs)
         if row.extents:
             outputs = [self._status(node, row.extents(attributes, shapes), shapes[1]), *outputs]
@@ -287,7 +269,7 @@ class Lowerer:
         if 0 in source.strided.shape:
             return
         shape, read, write = strided.refined(source.strided, target.strided)
-        views = _lie(source, shape, read), _lie(target, shape, write)
+        views = source.lies(shape, read), target.lies(shape, write)
         if source.is_packed or target.is_packed:
             self._step(self._question(packing.moved, views, self._target), [source], [target])
             return
@@ -383,7 +365,7 @@ class Lowerer:
         read = [number for number in range(count) if is_read[number]]
         behind = ARENA + 1 + len(program.input_names) + len(program.output_names)
         slots = {number: slot for slot, number in enumerate(read, behind)}
-        offsets = [[(x.storage, _offset(x)) for x in (*step.reads, *step.writes)] for step in self._steps]
+        offsets = [[(x.storage, template(x.offset_bytes)) for x in (*step.reads, *step.writes)] for step in self._steps]
         overwrites = tuple(self._overwrites()) if self._reuse else ()
         templates = Templates(self._tape)  # no number is computed or compared any more
         return Blueprint(
@@ -489,35 +471,6 @@ def _needed(folds: Sequence[Node], read: Sequence[Resident | str]) -> tuple[Node
     return tuple(found[::-1])
 
 
-def _views(places: Sequence[Place]) -> tuple[View, ...]:
-    """How operands lie that have one stride an axis, packed ones as if they had bytes."""
-    return tuple([(x.dtype, x.strided.shape, _strides(x)) for x in places])
-
-
 def _lies(places: Sequence[Place]) -> tuple[AnyView, ...]:
     """How operands lie that have one stride an axis."""
-    return tuple([_lie(x, x.strided.shape, _strides(x)) for x in places])
-
-
-def _lie(place: Place, shape: Shape, strides: Shape) -> AnyView:
-    """How a value lies that has these strides, in elements, over a shape."""
-    if not place.is_packed:
-        return place.dtype, shape, strides
-    pitch = place.pitch_bits
-    return place.dtype, shape, tuple([step * pitch for step in strides]), place.strided.offset * pitch % 8
-
-
-def _strides(place: Place) -> Shape:
-    found = place.strided.strides
-    assert found is not None  # asked of plain and of defined places alone
-    return found
-
-
-def _wide(place: Place, shape: Shape) -> Place:
-    """The place repeated to a shape."""
-    return place if place.strided.shape == shape else replace(place, strided=place.strided.expand(shape))
-
-
-def _offset(place: Place) -> Any:
-    """Bytes from the start of its storage, as a template."""
-    return template(place.strided.offset * place.pitch_bits // 8)
+    return tuple([place.lies(*place.view[1:]) for place in places])

@@ -5,7 +5,7 @@ that it goes for these, and its plan is a plan on a tape: kernels, and how tasks
 guarded by every comparison that was made. For sizes that compare alike a replay takes a tenth of the time of planning.
 A planner that needs a number itself (for a look-up, a loop) makes no tape, and is asked each time.
 
-A tape serves runs alone: what a plan says of itself as text is left out. Start at `Answers.plan`.
+What a plan says of itself as text is left out: such plans serve runs alone. Start at `Answers.plan`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from typing import Any
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.errors import SamebitsError
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.tape import At, Pinned, Recorded, Tape
+from samebits.tape import At, Pinned, Recorded, Tape, Ways
 
-__all__ = ["Answers", "PlanTape", "filled"]
+__all__ = ["Answers", "filled"]
 
-# Tapes of a question, those used last first, and how many are made: of lengths 1 to 128 of a small encoder each
-# question has a few. Where more come up, sizes have little in common, and making tapes takes longer than planning.
-_KEPT, _MADE = 8, 32
+# Tapes that are made of a question: of lengths 1 to 128 of a small encoder each has a few. Where more come up, sizes
+# have little in common, and making tapes takes longer than planning.
+_MADE = 32
 # As many count as made where a planner needed a number itself, which it may do for some sizes alone.
 _REFUSED = 7
 
 
-class PlanTape:
+class _Filled:
     """A plan whose numbers are those of a tape.
 
     Raises:  Pinned if a kernel's description holds a number of the tape.
     """
 
     def __init__(self, tape: Tape, plan: Plan) -> None:
-        self._tape = tape
         self._isa, self._threads, self._names = plan.isa, plan.threads, plan.operands
         # Places count the numbers of the tape, then operands that begin at a number's bytes, then everything else.
         self._moving: list[tuple[int, int]] = []
@@ -58,13 +57,9 @@ class PlanTape:
 
         self._sizes = place(plan.scratch_bytes), place(plan.workspace_bytes)
         self._steps = [(spec, operator.itemgetter(*map(place, given))) for spec, given in steps]
-        tape.seal()
 
-    def filled(self, variables: Sequence[int]) -> Plan | None:
-        """The plan for these numbers, without its texts; None where they compare otherwise."""
-        numbers: list[Any] | None = self._tape.replay(variables)
-        if numbers is None:
-            return None
+    def plan(self, numbers: list[Any]) -> Plan:
+        """The plan for these numbers of the tape, without its texts; `numbers` is added to."""
         scratch, workspace = self._sizes
         numbers += [Operand(index, numbers[offset]) for index, offset in self._moving]
         numbers += self._others
@@ -86,14 +81,14 @@ class Answers:
     Attributes:
         planner: Who is asked.
         arguments: A template of what.
-        tapes: Those that are kept, the one used last first.
+        tapes: How many of them are kept.
         places: Of the numbers that the template holds.
     """
 
     def __init__(self, planner: Callable[..., Plan], arguments: Any) -> None:
-        self.planner, self.arguments = planner, arguments
-        self.tapes: tuple[PlanTape, ...] = ()
+        self.planner, self.arguments, self.tapes = planner, arguments, 0
         self.places = sorted(set(_places(arguments)))
+        self._ways = Ways()
         self._made = -1  # the first answer is a planner's: many programs are bound to one set of sizes alone
 
     def asked(self, numbers: Sequence[int]) -> Plan:
@@ -110,37 +105,25 @@ class Answers:
         Raises:  what the planner raises.
         """
         variables = [numbers[place] for place in self.places]
-        for tape in self.tapes:
-            found = tape.filled(variables)
-            if found is not None:
-                if tape is not self.tapes[0]:
-                    self._keep(tape)
-                return found
-        self._made += 1
-        if 0 < self._made <= _MADE:
-            made = self._recorded(variables)
-            if made is None:
-                self._made += _REFUSED
-            else:
-                self._keep(made)
-                found = made.filled(variables)
-                assert found is not None  # what was recorded compares as it did
-                return found
-        return self.asked(numbers)
+        found = self._ways.replay(variables)
+        if found is None:
+            self._made += 1
+            if 0 < self._made <= _MADE:
+                self._made += 0 if self._record(variables) else _REFUSED
+                found = self._ways.replay(variables)
+        return found[1].plan(found[0]) if found else self.asked(numbers)
 
-    def _keep(self, tape: PlanTape) -> None:
-        """Threads that do this at once keep what the last of them saw, which is only slower."""
-        others = [each for each in self.tapes if each is not tape]
-        self.tapes = (tape, *others[: _KEPT - 1])
-
-    def _recorded(self, variables: Sequence[int]) -> PlanTape | None:
-        """A tape for these sizes; None if the planner needs a number of them itself, or refuses them."""
+    def _record(self, variables: Sequence[int]) -> bool:
+        """Keep a tape for these sizes; False if the planner needs a number of them itself, or refuses them."""
         tape = Tape(strict=True)
         given = dict(zip(self.places, map(tape.variable, variables), strict=True))
         try:
-            return PlanTape(tape, self.planner(*filled(self.arguments, given)))
+            made = _Filled(tape, self.planner(*filled(self.arguments, given)))
         except (Pinned, SamebitsError):
-            return None
+            return False
+        is_kept = self._ways.add(tape, made)
+        self.tapes += is_kept
+        return is_kept
 
 
 def _places(value: Any) -> Iterator[int]:
