@@ -175,3 +175,12 @@ def test_rows_of_a_table_are_read_where_they_lie() -> None:
         bound = session.bound({"x": np.zeros((n, 2), F)})
         kept |= {constant.address for constant in bound._lowered.constants}
     assert len(kept) == 1
+
+
+def test_sizes_that_no_view_can_be_computed_of_leave_the_gather() -> None:
+    b, wide = ProgramBuilder("g"), sum((dim.symbol(f"s{i}") for i in range(1, 12)), start=dim.symbol("s0"))
+    x = b.input("x", dtypes.float32, (3, wide, wide, wide, wide))
+    program = b.build({"y": gathered(b, x, b.constant(numbers(0)))})
+    with pytest.raises(ShapeError, match="made of more than"):
+        dim.product(program.facts["x"].shape)
+    assert gather_as_view(program).nodes == program.nodes

@@ -9,10 +9,12 @@ be there, unless what it reads is a large table that is yet to be computed. Star
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from samebits.errors import ShapeError
 from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.dim import Size
@@ -22,11 +24,12 @@ from samebits.operations.views import Expand, Reshape, Slice
 from samebits.program.constants import Constant
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program, unused
+from samebits.program.room import size_bytes
 
 __all__ = ["gather_as_view"]
 
 # Views between a gather and the numbers that count up, and how many of these are looked at.
-_FARTHEST, _NUMBERS = 16, 1 << 20
+_FARTHEST, _NUMBERS = 16, 1 << 16
 # Bytes of a table that follows from constants: all rows of a smaller one are computed, once for every size.
 _TABLE = 1 << 22
 
@@ -46,7 +49,10 @@ def gather_as_view(program: Program) -> Program:
     facts, static = dict(program.facts), static_values(program)
     nodes: list[Node] = []
     for node in program.nodes:
-        views = _viewed(program, facts, node) if _is_wanted(program, static, node) else []
+        views = list[Node]()
+        if _is_wanted(program, static, node):
+            with contextlib.suppress(ShapeError):  # of sizes that are too large to be computed with
+                views = _viewed(program, facts, node)
         nodes += views or [node]
     return program.replace(nodes, facts)
 
@@ -59,8 +65,7 @@ def _is_wanted(program: Program, static: set[str], node: Node) -> bool:
     (source, _), table = node.inputs, program.facts[node.inputs[0]]
     if source not in static or source in program.constants:
         return True
-    elements = dim.product(table.shape)
-    return isinstance(elements, int) and elements * table.dtype.element_bytes <= _TABLE
+    return dim.are_known(*table.shape) and size_bytes(table) <= _TABLE
 
 
 def _viewed(program: Program, facts: dict[str, Fact], node: Node) -> list[Node]:
