@@ -187,9 +187,9 @@ def _weights(axis: _ResizedAxis, positions: Array, given: Mapping[str, Any], dty
     for each in weights:
         total = total + each
     is_one = not given.get("exclude_outside") and narrow == 1
-    weights = (weights if is_one else weights / total).astype(dtype.numpy)
+    weights = weights if is_one else weights / total
     is_taken = weights.any(1) | (axis.out == 0)  # what no output takes is left out
-    return np.clip(places, 0, axis.extent - 1)[is_taken], weights[is_taken]
+    return np.clip(places, 0, axis.extent - 1)[is_taken], weights[is_taken].astype(dtype.numpy)
 
 
 def _cubic(x: Array, a: float) -> Array:
