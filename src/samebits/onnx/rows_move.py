@@ -7,6 +7,7 @@ Indices are data and may come from anywhere; counts, axes and pads must be known
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.moves import Concat, GatherND, ScatterND
 from samebits.operations.operation import Array
+
+if TYPE_CHECKING:
+    from samebits.onnx.taken import TakenAxis
 
 __all__ = ["ROWS", "indices_of", "picked_along"]
 
@@ -217,18 +221,24 @@ def _reverse(call: NodeCall) -> Sequence[str]:
 
 
 def _pad(call: NodeCall) -> Sequence[str]:
-    """One concat an axis, or a gather where what is there is repeated; a negative count cuts."""
+    """One concat an axis, but for what repeats what is there; a negative count cuts."""
     pads, fact = call.attributes.get("pads"), call.fact(0)
     pads = call.numbers(1) if pads is None else pads
     axes = tuple(range(fact.rank)) if call.optional(3) is None else call.axes(call.numbers(3), fact.rank)
     if len(pads) != 2 * len(axes):
         raise Unsupported(f"{len(pads)} counts are given for {len(axes)} axes, two an axis are needed")
-    x = call[0]
+    x, repeated = call[0], list["TakenAxis"]()
     for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         x = _cut(call, x, axis, min(before, 0), min(after, 0))
         around = max(before, 0), max(after, 0)
-        if any(around):
-            x = _padded(call, x, axis, around)
+        if any(around) and call.attributes["mode"] == "constant":
+            x = call.padded(x, axis, around, _pad_value(call))
+        elif any(around):
+            repeated.append(_repeated(call, x, axis, around))
+    if repeated:
+        from samebits.onnx.taken import taken  # which few models need
+
+        x = taken(call.b, x, repeated)
     return (x if x != call[0] else call.b.apply("copy", x),)
 
 
@@ -242,15 +252,14 @@ def _cut(call: NodeCall, x: str, axis: int, before: int, after: int) -> str:
     return call.b.slice(x, starts, tuple(shape), (1,) * len(shape))
 
 
-def _padded(call: NodeCall, x: str, axis: int, around: tuple[int, int]) -> str:
-    """x with so many places before and behind it along an axis."""
-    if call.attributes["mode"] != "constant":
-        extent = call.b.facts[x].shape[axis]
-        if not isinstance(extent, int) or not extent:
-            raise Unsupported(f"axis {axis} has an extent of {extent}; only constants are padded there")
-        places = np.pad(np.arange(extent), around, mode=call.attributes["mode"])
-        return call.b.gather(x, call.b.constant(places), axis)
-    return call.padded(x, axis, around, _pad_value(call))
+def _repeated(call: NodeCall, x: str, axis: int, around: tuple[int, int]) -> TakenAxis:
+    """An axis with so many places before and behind it, where what is there is repeated."""
+    from samebits.onnx.taken import TakenAxis
+
+    extent = call.b.facts[x].shape[axis]
+    if not isinstance(extent, int) or not extent:
+        raise Unsupported(f"axis {axis} has an extent of {extent}; only constants are padded there")
+    return TakenAxis(axis, np.pad(np.arange(extent), around, mode=call.attributes["mode"])[None])
 
 
 def _pad_value(call: NodeCall) -> Array:

@@ -16,20 +16,15 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.taken import TakenAxis, taken
 from samebits.operations.dim import Size
-from samebits.operations.fact import Fact
 from samebits.operations.operation import Array
-from samebits.operations.resampling import Resample
 
 __all__ = ["ROWS"]
 
 
 # The extent of an axis that is resized, and places that an output takes: each of these is an operation.
 _MOST, _MOST_PLACES = 2**24, 1024
-# Those that one operation has of rows and columns: each is written out in its kernel.
-_MOST_AT_ONCE = 8
-# Of each output position the places that it takes, [places, out], and their weights; None where elements stay.
-_Taken = tuple[Array, Array | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +50,18 @@ def _resize(call: NodeCall) -> Sequence[str]:
     x, dtype, positions = call[0], call.fact(0).dtype, _positions(given["coordinate_transformation_mode"])
     axes = _axes(call)
     if given["mode"] == "nearest":
-        taken = list[_Taken]()
+        nearest = list[TakenAxis]()
         for axis in axes:
             rounded = _NEAREST[given["nearest_mode"] or ("ceil" if axis.scale < 1 else "floor")]
-            taken.append((np.clip(rounded(positions(axis)), 0, axis.extent - 1).astype(np.int64)[None], None))
-        x = _resampled(call, x, axes, taken)
+            places = np.clip(rounded(positions(axis)), 0, axis.extent - 1).astype(np.int64)
+            nearest.append(TakenAxis(axis.at, places[None]))
+        x = taken(call.b, x, nearest)
         return (x if axes else call.b.apply("copy", x),)
     if not dtype.is_float:
         raise Unsupported(f"input 0 is {dtype.name}, must be floats where mode is {given['mode']!r}")
     wide = dtype if dtype is dtypes.float64 else dtypes.float32
     x = call.converted(x, wide)
-    x = _resampled(call, x, axes, [_weights(axis, positions(axis), given, wide) for axis in axes])
+    x = taken(call.b, x, [_weighed(axis, positions(axis), given, wide) for axis in axes])
     return (call.converted(x, dtype) if axes else call.b.apply("copy", call[0]),)
 
 
@@ -168,8 +164,8 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 # -- linear and cubic ---------------------------------------------------------------------------------------------
-def _weights(axis: _ResizedAxis, positions: Array, given: Mapping[str, Any], dtype: DType) -> _Taken:
-    """Of each output position the places that it takes, [places, out], and their weights, which sum to 1."""
+def _weighed(axis: _ResizedAxis, positions: Array, given: Mapping[str, Any], dtype: DType) -> TakenAxis:
+    """Of each output position the places that it takes, and their weights, which sum to 1."""
     is_cubic = given["mode"] == "cubic"
     narrow = min(axis.scale, 1.0) if given.get("antialias") else 1.0
     # So far from a position its places may lie: 1, or 2 where it is cubic, in steps of the wider filter.
@@ -189,7 +185,8 @@ def _weights(axis: _ResizedAxis, positions: Array, given: Mapping[str, Any], dty
     is_one = not given.get("exclude_outside") and narrow == 1
     weights = weights if is_one else weights / total
     is_taken = weights.any(1) | (axis.out == 0)  # what no output takes is left out
-    return np.clip(places, 0, axis.extent - 1)[is_taken], weights[is_taken].astype(dtype.numpy)
+    within = np.clip(places, 0, axis.extent - 1)
+    return TakenAxis(axis.at, within[is_taken], weights[is_taken].astype(dtype.numpy))
 
 
 def _cubic(x: Array, a: float) -> Array:
@@ -197,41 +194,6 @@ def _cubic(x: Array, a: float) -> Array:
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-
-def _resampled(call: NodeCall, x: str, axes: Sequence[_ResizedAxis], taken: Sequence[_Taken]) -> str:
-    """One axis after the other; the last one, or the last two, by an operation of their own where it serves."""
-    images = _images(call.b.facts[x], axes, taken)
-    done = len(axes) if images is None else len(axes) - 1 - images[0].by_rows
-    for axis, (places, weights) in zip(axes[:done], taken, strict=False):
-        if weights is None:
-            x = call.b.gather(x, call.b.constant(places[0]), axis.at)
-        else:
-            x = _weighed(call, x, axis, places, weights)
-    if images is None:
-        return x
-    return call.b.add("resample", (x, *map(call.b.constant, images[1])), images[0])[0]
-
-
-def _images(x: Fact, axes: Sequence[_ResizedAxis], taken: Sequence[_Taken]) -> tuple[Resample, list[Array]] | None:
-    """What rows and columns, or columns alone, are resampled by; None where that operation does not serve."""
-    if not axes or x.rank < 2 or axes[-1].at != x.rank - 1 or x.dtype.width_bits != 32:
-        return None
-    by_rows = len(axes) > 1 and axes[-2].at == x.rank - 2
-    if not axes[-1].out or max(len(places) for places, _ in taken[-1 - by_rows :]) > _MOST_AT_ONCE:
-        return None
-    return Resample.of(taken[-1], taken[-2] if by_rows else None)
-
-
-def _weighed(call: NodeCall, x: str, axis: _ResizedAxis, places: Array, weights: Array) -> str:
-    """The sum of what lies at places, each by its weight, ascending, by fma after the first."""
-    b, total = call.b, ""
-    behind = (axis.out, *[1] * (b.facts[x].rank - axis.at - 1))
-    for at, weight in zip(places, weights, strict=True):
-        part = b.gather(x, b.constant(at), axis.at)
-        by = b.constant(weight.reshape(behind))
-        total = b.apply("fma", part, by, total) if total else b.apply("mul", part, by)
-    return total
 
 
 _MODES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
