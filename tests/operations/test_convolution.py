@@ -16,6 +16,7 @@ from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Spec
+from samebits.operations import convolution
 from samebits.operations.convolution import Convolution
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -42,6 +43,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "rows passed by": (1, 4, (7, 14), 4, (1, 3), (3, 1), (1, 1), (0, 1), (0, 1), 4),
     "apart": (1, 3, (11, 12), 6, (3, 2), (1, 2), (2, 3), (2, 1), (2, 1), 1),
     "rows of windows in parts": (1, 32, (40, 33), 8, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "phases in parts": (2, 3, (41, 38), 14, (3, 3), (2, 2), (1, 1), (1, 1), (3, 2), 1),
+    "apart in parts": (2, 4, (33, 40), 12, (3, 2), (1, 2), (5, 1), (6, 1), (4, 1), 2),
+    "a line in parts": (2, 6, (501,), 9, (7,), (3,), (1,), (3,), (5,), 1),
+    "a volume in parts": (2, 2, (9, 8, 10), 7, (3, 2, 3), (2, 1, 1), (1, 2, 1), (2, 1, 1), (1, 0, 1), 1),
     "groups": (2, 12, (5, 6), 15, (3, 3), (1, 2), (1, 1), (1, 1), (0, 1), 3),
     "depth": (2, 40, (7, 18), 40, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 40),
     "depth in parts": (1, 40, (60, 70), 40, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 40),
@@ -75,7 +80,8 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 # What loops over the elements take long for.
-LONG = ("rows of windows in parts", "depth in parts", "long sums of few windows", "long sums of many filters",
+LONG = ("rows of windows in parts", "phases in parts", "apart in parts", "a line in parts", "a volume in parts",
+        "depth in parts", "long sums of few windows", "long sums of many filters",
         "narrow rows of windows", "wide rows of windows", "depth of wide rows", "depth of wide rows in phases",
         "depth of a long line", "depth of a long line in phases", "three filters of many channels")  # fmt: skip
 
@@ -137,6 +143,24 @@ def test_the_bits_are_those_of_the_reference(isa: Any, name: str) -> None:
     for threads in (1, 2):
         found = cpu.prepare(of, isa=isa, threads=threads).run(given)["y"]
         assert found.tobytes() == due
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "name", ["rows of windows in parts", "phases in parts", "apart in parts", "a line in parts", "a volume in parts"]
+)
+def test_large_images_are_copied_a_part_at_a_time(isa: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "_NEAR", 2048)
+    monkeypatch.setattr(convolution, "_LEAST", 40)
+    attributes, x, w = made(name)
+    of = program(attributes, x, w)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    due = reference.run(of, given)["y"].tobytes()
+    for threads in (1, 2):
+        session = cpu.prepare(of, isa=isa, threads=threads)
+        assert session.run(given)["y"].tobytes() == due
+        ((_, plan),) = session.planned(given)
+        assert "of a copied image at a time" in dict(plan.facts)["by"]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])

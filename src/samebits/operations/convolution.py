@@ -60,6 +60,8 @@ __all__ = ["ROWS", "Convolution"]
 # Bytes of columns, and of an image's channels, that are used before they leave the second cache; and columns of a
 # product at least, below which packing the weights again takes too much of it.
 _NEAR, _COLUMNS = 1 << 19, 256
+# Windows of a part of an image at least, for the same reason.
+_LEAST = 1024
 # Windows of an image up to which the weights are the larger operand by far.
 _WINDOWS = 256
 # Filters of a group up to which each element is a chain of its own; and channels, where windows are one element.
@@ -254,35 +256,63 @@ def _by_windows(
         return None
     if math.prod(out[2:]) < panel_columns(target.isa, engine, target.machine):
         return None
-    groups, filters, k, area = attributes.groups, w[0] // attributes.groups, math.prod(w[1:]), math.prod(out[2:])
-    lies, size = copied_image(slides), dtype.element_bytes
+    whole, size, inner = copied_image(slides), dtype.element_bytes, math.prod(out[3:])
+    rows, threads = _rows_at_a_time(out[2], x[1] * whole.channel * size, inner), shared_by(views, target)
+    beside, parts, room, scratch = _all_beside(attributes, views), list[Step](), 0, 0
+    before: tuple[int, int] | None = None
+    for image, first in itertools.product(range(x[0]), range(0, out[2], rows)):
+        some = min(rows, out[2] - first)
+        part = [slides[0].part(first, some), *slides[1:]]
+        lies = copied_image(part)
+        plan = _windows_product(attributes, part, lies, views, beside, target)
+        elements = x[1] * lies.channel
+        # What a copy leaves out is +0 already, where the one before lay alike and left out no less.
+        if before != (first, some) and not (before and before[1] == some and part[0].is_full):
+            parts += zeros(dtype, elements, target.isa, threads)
+        before = first, some
+        parts += image_copy(part, views[0], lies, image * steps[0], x[1], target.isa, threads)
+        behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
+        into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
+        others = [y.at(number, image, first * inner) for number, y in enumerate(beside)]
+        places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
+        parts += [step.on(*places) for step in plan.steps]
+        room, scratch = max(room, behind + plan.workspace_bytes), max(scratch, plan.scratch_bytes)
+        threads = max(threads, plan.threads)
+    how = "windows of a copied image" if rows == out[2] else f"windows of {rows} rows of a copied image at a time"
+    return _whole(attributes, views, target, parts, threads, room, scratch, how)
+
+
+def _rows_at_a_time(rows: int, size: int, inner: int) -> int:
+    """How many rows of windows are multiplied at a time: all, if the image that they look at stays in a second cache.
+
+    Args:    size: bytes of the image.   inner: windows of a row.
+    """
+    if size <= 2 * _NEAR:
+        return rows
+    most = max(_NEAR * rows // size, -(-_LEAST // inner))
+    return -(-rows // -(-rows // most))
+
+
+def _windows_product(
+    attributes: Convolution, slides: Sequence[Slide], lies: Image, views: tuple[View, ...], beside: Sequence[Beside],
+    target: PlanTarget,
+) -> Plan:  # fmt: skip
+    """The product of weights and windows of such an image."""
+    (dtype, _, _), (_, w, _), *_, (made, _, goes) = views
+    groups, filters, k = attributes.groups, w[0] // attributes.groups, math.prod(w[1:])
     looks = [lies.at(slides, place) for place in itertools.product(*map(range, w[2:]))]
     along = [s.places(0)[2] * step for s, step in zip(slides, lies.steps, strict=True)]
-    rows = list(zip(out[2:-1], along[:-1], strict=True))[::-1]
-    windows = Windows(out[-1], tuple(rows), lies.channel, tuple(looks))
+    rows = [(s.out, step) for s, step in zip(slides[:-1], along[:-1], strict=True)][::-1]
+    windows = Windows(slides[-1].out, tuple(rows), lies.channel, tuple(looks))
     left = Matrix(k, 1, (filters * k,), dtype)
     right = Matrix(0, 1, (w[1] * lies.channel,), dtype, windows=windows)
     result = Matrix(goes[1], 1, (filters * goes[1],), made)
-    beside = _all_beside(attributes, views)
     sources = tuple([Matrix(y.filter, y.window, (filters * y.filter,), y.dtype) for y in beside])
     c = Contraction(
-        filters, area, k, Side(left), Side(right), Side(result), (groups,), attributes.epilogue, sources,
-        spec=attributes.spec,
+        filters, math.prod(s.out for s in slides), k, Side(left), Side(right), Side(result), (groups,),
+        attributes.epilogue, sources, spec=attributes.spec,
     )  # fmt: skip
-    threads = shared_by(views, target)
-    plan = plan_contraction(c, target.isa, target.sized(c.work, "products"), machine=target.machine)
-    elements = x[1] * lies.channel
-    behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
-    parts = zeros(dtype, elements, target.isa, threads)
-    for image in range(x[0]):
-        parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
-        into = Operand(OUT, image * goes[0] * made.element_bytes)
-        others = [y.at(number, image, 0) for number, y in enumerate(beside)]
-        places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
-        parts += [step.on(*places) for step in plan.steps]
-    room, scratch = behind + plan.workspace_bytes, plan.scratch_bytes
-    threads = max(threads, plan.threads)
-    return _whole(attributes, views, target, parts, threads, room, scratch, "windows of a copied image")
+    return plan_contraction(c, target.isa, target.sized(c.work, "products"), machine=target.machine)
 
 
 def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Operand, Step
@@ -86,6 +86,15 @@ class Slide:
         begin = phase + first * self.phases - self.before
         count = min(-(-(self.extent - begin) // self.phases), self.size - first)
         return first, begin, max(count, 0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether phases have an element of the image everywhere."""
+        return all(self.copied(phase)[::2] == (0, self.size) for phase in range(self.seen))
+
+    def part(self, first: int, count: int) -> Slide:
+        """Some of the windows."""
+        return replace(self, before=self.before - first * self.stride, out=count)
 
     def places(self, phase: int) -> tuple[int, int, int]:
         """The places of the kernel that look at a phase: how many, steps in it between them, and between windows."""
