@@ -260,11 +260,13 @@ def _by_windows(
     rows, threads = _rows_at_a_time(out[2], x[1] * whole.channel * size, inner), shared_by(views, target)
     beside, parts, room, scratch = _all_beside(attributes, views), list[Step](), 0, 0
     before: tuple[int, int] | None = None
+    plans: dict[int, Plan] = {}  # by rows of windows
     for image, first in itertools.product(range(x[0]), range(0, out[2], rows)):
         some = min(rows, out[2] - first)
         part = [slides[0].part(first, some), *slides[1:]]
         lies = copied_image(part)
-        plan = _windows_product(attributes, part, lies, views, beside, target)
+        plan = plans.get(some) or _windows_product(attributes, part, lies, views, beside, target)
+        plans[some] = plan
         elements = x[1] * lies.channel
         # What a copy leaves out is +0 already, where the one before lay alike and left out no less.
         if before != (first, some) and not (before and before[1] == some and part[0].is_full):
