@@ -58,6 +58,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depth of wide rows": (1, 2, (19, 530), 2, (3, 3), (1, 1), (1, 2), (1, 2), (1, 2), 2),
     "depth of wide rows in phases": (1, 2, (33, 601), 2, (2, 4), (2, 2), (1, 1), (1, 1), (0, 2), 2),
     "depth of far places": (1, 5, (14, 23), 5, (2, 3), (1, 3), (9, 7), (9, 7), (0, 7), 5),
+    "depth of one column": (2, 3, (70, 1), 3, (4, 1), (1, 3), (1, 1), (2, 0), (1, 0), 3),
+    "depth of one column beside the image": (1, 2, (40, 1), 2, (3, 1), (2, 3), (1, 1), (0, 2), (1, 0), 2),
+    "depth of far rows": (1, 4, (130, 5), 4, (2, 3), (33, 1), (1, 1), (0, 1), (1, 1), 4),
     "depth of a long line": (2, 3, (4500,), 3, (4,), (1,), (1,), (3,), (0,), 3),
     "depth of a long line in phases": (1, 2, (5000,), 4, (9,), (5,), (3,), (11,), (12,), 2),
     "three filters of many channels": (1, 50, (9, 11), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
@@ -297,6 +300,41 @@ def test_operands_may_lie_in_any_way(name: str) -> None:
     due = session.run(given)["y"].tobytes()
     for image, weights in itertools.product(lying(given["x"]), lying(given["w"])):
         assert session.run({"x": image, "w": weights})["y"].tobytes() == due
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("far", ["strides", "dilations", "both"])
+def test_windows_and_places_beyond_the_image_are_zero_however_far(isa: Any, far: str) -> None:
+    """Steps of 2^62, several of which leave 64 bits, have the bits of steps that just lead beyond the image."""
+    x, w = (1, 2, 5, 6, 7), (2, 2, 3, 2, 3)
+    beyond = Convolution((1, 2, 1), (2, 1, 1), (1, 2, 1), (2, 4, 3))
+    farther = beyond
+    for name in ("strides", "dilations"):
+        if far in (name, "both"):
+            beyond, farther = replace(beyond, **{name: (9, 9, 9)}), replace(farther, **{name: (1 << 62,) * 3})
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    due = reference.run(program(beyond, x, w), given)["y"]
+    assert cpu.prepare(program(farther, x, w), isa=isa, threads=2).run(given)["y"].tobytes() == due.tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_that_scratch_cannot_reach_are_refused(axis: int) -> None:
+    dilations, before = [1, 1], [0, 0]
+    dilations[axis] = before[axis] = 1 << 62
+    attributes = Convolution((1, 1), tuple(dilations), tuple(before), (3, 3))
+    session = cpu.prepare(program(attributes, (1, 3, 5, 7), (3, 3, 2, 2)))
+    with pytest.raises(ShapeError, match=r"^run: memory of all values size in bytes is .*; give smaller inputs$"):
+        session.run({"x": drawn(F32, 1, 3, 5, 7), "w": drawn(F32, 3, 3, 2, 2)})
+
+
+def test_threads_share_long_sums_of_a_small_image() -> None:
+    """There is less of the image than threads share to copy it, and more products."""
+    attributes = Convolution((1,), (1,), (2,), (600,))
+    session = cpu.prepare(program(attributes, (1, 12, 600), (4, 12, 5)), threads=2)
+    ((_, plan),) = session.planned({"x": drawn(F32, 1, 12, 600), "w": drawn(F32, 4, 12, 5)})
+    assert dict(plan.facts)["by"] == "chains of elements"
+    assert plan.threads == 2
+    assert plan.steps[0].tasks > 1
 
 
 def test_images_of_a_batch_are_independent_and_batches_may_be_open() -> None:

@@ -238,7 +238,9 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
         step, scratch = convolution_chains.plan(
             slides, attributes.groups, chunk, attributes.epilogue, beside, views, target.isa
         )
-        return _whole(attributes, views, target, [step], shared_by(views, target), 0, scratch, "chains of elements")
+        products = math.prod(views[-1][1]) * math.prod(w[1:])
+        threads = max(shared_by(views, target), target.sized(products, "products"))
+        return _whole(attributes, views, target, [step], threads, 0, scratch, "chains of elements")
     if _is_pointwise(slides):
         return _by_columns(attributes, slides, views, target)
     return _by_windows(attributes, slides, views, target) or _by_columns(attributes, slides, views, target)

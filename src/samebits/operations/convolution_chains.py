@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, float64, int64
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import window_chains
 from samebits.kernels.gemm.epilogue import REPEATED, ROW, STRIDED, Epilogue
@@ -60,12 +60,15 @@ class _WindowBlock:
         """
         looks = [k * columns.dilation for k in range(columns.kernel)]
         phases = tuple(dict.fromkeys(look % columns.stride for look in looks))
-        wide = _even(columns.out, _WIDE if rows.out > 1 else _WIDEST, lanes)
+        widest = _WIDE if rows.out > 1 else max(_WIDE, min(_WIDEST, _NEAR // size // planes))
+        wide = _even(columns.out, widest, lanes)
         pitch = wide + max(looks) // columns.stride
         reach, each = (rows.kernel - 1) * rows.dilation + 1, planes * len(phases) * pitch
         most = (_NEAR // size - each * (reach - rows.stride)) // (each * rows.stride + pitch)
-        high = _even(rows.out, max(most, TOGETHER), TOGETHER)
-        is_flat = rows.stride == 1 or rows.out == 1
+        # Rows of the image that windows pass by are copied too: where those are by far the most, windows of one row.
+        least = TOGETHER if rows.stride <= TOGETHER * reach else 1
+        high = _even(rows.out, max(most, least), least)
+        is_flat = rows.stride == 1 or high == 1
         return cls(is_flat, high, wide, phases, pitch, (high - 1) * rows.stride + reach)
 
 
@@ -82,15 +85,16 @@ def plan(
 ) -> tuple[Step, int]:  # fmt: skip
     """The step, and its bytes of scratch."""
     (dtype, x, steps), (_, w, _), *_, (made, _, goes) = views
-    missing = (0,) * (2 - len(slides))
-    slides = [*[_NO_AXIS for _ in missing], *slides]
-    steps, goes = (*steps[:2], *missing, *steps[2:]), (*goes[:2], *missing, *goes[2:])
-    *above, rows, columns = slides
+    # Axes with one window and one place of the kernel go above the others, so that vectors are along one with several.
+    axes = [*zip(map(_near, slides), steps[2:], goes[2:], strict=True), *[(_NO_AXIS, 0, 0)] * (2 - len(slides))]
+    axes.sort(key=lambda axis: axis[0].out > 1 or axis[0].kernel > 1)
+    *above, (rows, x_row, out_row), (columns, x_column, out_column) = axes
     total = float64 if dtype is float64 else float32
-    size, depth, filters, places_above = total.size_bytes, w[1], w[0] // groups, math.prod(s.kernel for s in above)
+    size, depth, filters = total.size_bytes, w[1], w[0] // groups
+    places_above, windows_above = math.prod(s.kernel for s, _, _ in above), math.prod(s.out for s, _, _ in above)
     block = _WindowBlock.of(rows, columns, depth * places_above, size, isa.lanes)
-    finish = Epilogue(total, epilogue, tuple(map(_source, beside)), ROW if goes[-1] == 1 else STRIDED, made)
-    inner = columns.stride * steps[-1]
+    finish = Epilogue(total, epilogue, tuple(map(_source, beside)), ROW if out_column == 1 else STRIDED, made)
+    inner = columns.stride * x_column
     lies = {1: "unit", 2: SECOND if dtype.element_bytes >= 4 else "strided"}.get(inner, "strided")
     spec = WindowChains(dtype, lies, block.is_flat, finish)
     # Vectors that end behind the last window, or lie there, are read and written whole.
@@ -101,26 +105,25 @@ def plan(
     sums = seen + in_lines(vectors * isa.lanes * size)
     each = min(groups, max(_GROUPS, _TASK // (block.rows * block.columns * filters)))
     row_blocks, column_blocks = -(-rows.out // block.rows), -(-columns.out // block.columns)
-    windows_above = math.prod(s.out for s in above)
     named: dict[str, int | Operand] = {
         "x0": Operand(X), "w": Operand(W), "row_blocks": row_blocks, "column_blocks": column_blocks, "groups": groups,
         "each": each, "above": windows_above, "block_rows": block.rows, "block_columns": block.columns,
         "rows": rows.out, "columns": columns.out, "depth": depth, "filters": filters, "places_above": places_above,
         "places": math.prod(w[1:]), "chunk": chunk, "row_stride": rows.stride, "column_stride": columns.stride,
         "rows_before": rows.before, "columns_before": columns.before, "height": rows.extent, "width": columns.extent,
-        "x0.image": steps[0], "x0.channel": steps[1], "x0.row": steps[-2], "x0.column": steps[-1], "x0.inner": inner,
+        "x0.image": steps[0], "x0.channel": steps[1], "x0.row": x_row, "x0.column": x_column, "x0.inner": inner,
         "seen": seen, "phases": len(block.phases), "seen_rows": block.seen, "pitch": block.pitch, "vectors": vectors,
         "sums": sums, "sums_pitch": sums_pitch, "axes": len(above), "out": Operand(OUT), "out.image": goes[0],
-        "out.filter": goes[1], "out_row": goes[-2], "out_column": goes[-1], "scratch_s": 0,
+        "out.filter": goes[1], "out_row": out_row, "out_column": out_column, "scratch_s": 0,
     }  # fmt: skip
     for i, y in enumerate(beside):
         named |= {f"s{i}": y.at(i, 0, 0), f"s{i}.image": y.image, f"s{i}.filter": y.filter}
         named |= {f"s{i}_row": y.window * columns.out, f"s{i}_column": y.window}
-    words = [*_looks(slides, depth, block), *block.phases]
-    for a, s in reversed([*enumerate(above)]):
-        between = math.prod(inside.out for inside in slides[a + 1 :])
-        words += [s.out, s.kernel, s.stride, s.dilation, s.before, s.extent, steps[2 + a], goes[2 + a]]
+    words, between = [*_looks([s for s, _, _ in axes], depth, block), *block.phases], rows.out * columns.out
+    for s, x_step, out_step in reversed(above):
+        words += [s.out, s.kernel, s.stride, s.dilation, s.before, s.extent, x_step, out_step]
         words += [y.window * between for y in beside]
+        between *= s.out
     kernel = KernelSpec(window_chains.text, spec, spec.parameters, isa, unroll=False)
     tasks = x[0] * windows_above * -(-groups // each) * row_blocks * column_blocks
     step = Step(kernel, tasks, (*[named[name] for name in spec.parameters], *words))
@@ -132,12 +135,19 @@ def _source(y: Beside) -> tuple[str, bool, DType]:
     return {0: REPEATED, 1: ROW}.get(y.window, STRIDED), y.window == 0, y.dtype
 
 
+def _near(axis: Slide) -> Slide:
+    """The axis with no longer steps than from the first window to behind the image, where everything reads as +0."""
+    far = max(axis.before + axis.extent, 1)
+    return replace(axis, stride=min(axis.stride, far), dilation=min(axis.dilation, far))
+
+
 def _looks(slides: Sequence[Slide], depth: int, block: _WindowBlock) -> list[int]:
     """How far on in scratch each place of the kernel looks, in the order of the sum."""
     *above, rows, columns = slides
-    outer, found = math.prod(s.kernel for s in above), list[int]()
-    for channel, place, row, column in itertools.product(*map(range, (depth, outer, rows.kernel, columns.kernel))):
+    outer, channel = math.prod(s.kernel for s in above), list[int]()
+    plane = len(block.phases) * block.seen * block.pitch
+    for place, row, column in itertools.product(*map(range, (outer, rows.kernel, columns.kernel))):
         on, phase = divmod(column * columns.dilation, columns.stride)
-        plane = (place * depth + channel) * len(block.phases) + block.phases.index(phase)
-        found.append((plane * block.seen + row * rows.dilation) * block.pitch + on)
-    return found
+        line = block.phases.index(phase) * block.seen + row * rows.dilation
+        channel.append(place * depth * plane + line * block.pitch + on)
+    return [number * plane + look for number in range(depth) for look in channel]

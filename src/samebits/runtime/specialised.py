@@ -120,7 +120,8 @@ def rebound(
         return None
     lowered = blueprint.bind(numbers, symbols, texts)
     outputs = sum(limits.bytes_of(shape, kind) for _, shape, kind in lowered.outputs)
-    limits.check_total(lowered.arena_bytes + outputs)
+    scratch = max([plan.scratch_bytes for plan, _ in lowered.calls], default=0)
+    limits.check_total(lowered.arena_bytes + outputs + scratch)
     return lowered
 
 
