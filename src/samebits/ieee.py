@@ -63,9 +63,18 @@ def fma(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Array:
     with np.errstate(all="ignore"):
         if a.dtype == np.float64:
             return _fma64(a, b, c)
-        # A product of two 24-bit significands is exact in binary64: only the sum is rounded, to odd, then to 24 bits.
-        total, error = _two_sum(np.multiply(a, b, dtype=np.float64), c.astype(np.float64))
-        return _to_odd(total, error).astype(np.float32)
+        # A product of two 24-bit significands is exact in binary64, so that the sum is rounded twice. That differs from
+        # once only where binary64 gives a number halfway between two float32, whose last 28 bits are 0: such a sum is
+        # rounded to odd first.
+        product = np.multiply(a, b, dtype=np.float64)
+        total = np.asarray(product + c)
+        result = total.astype(np.float32)
+        halfway = (total.view(np.int64) & 0xFFFFFFF == 0) & (result != total)
+        if halfway.any():
+            if product.shape != c.shape:
+                product, c = np.broadcast_arrays(product, c)
+            result[halfway] = _to_odd(*_two_sum(product[halfway], c[halfway].astype(np.float64)))
+        return result
 
 
 def canonical(x: Array) -> Array:
@@ -259,9 +268,9 @@ def _to_odd(s: Float64s, e: Float64s) -> Float64s:
     bits = np.atleast_1d(s).view(np.int64)
     e = np.atleast_1d(e)
     # The neighbour towards e is one step up in magnitude when the signs agree, else one step down.
-    step = np.where((e < 0) == (bits < 0), 1, -1)
+    step = (bits ^ e.view(np.int64)) >> 63 | 1
     inexact = np.isfinite(e) & (e != 0)
-    return np.where(inexact & (bits & 1 == 0), bits + step, bits).view(np.float64).reshape(np.shape(s))
+    return (bits + step * (inexact & (bits & 1 == 0))).view(np.float64).reshape(np.shape(s))
 
 
 def _fma64(a: Float64s, b: Float64s, c: Float64s) -> Float64s:
