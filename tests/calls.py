@@ -99,7 +99,7 @@ def few(name: str) -> list[int]:
 # One in so many of those calls is compiled, for which a kernel takes longer than to be interpreted: of the calls of a
 # product with one dtype in one place, which has other operands each time, and of its other calls; and of those of a
 # function of elements or rows, among which one is of the usual format.
-_OF_PRODUCTS, _OF_ELEMENTS = 2, 4
+_OF_PRODUCTS, _OF_ELEMENTS = 4, 4
 _USUAL = "float32"
 # Their nodes are made of those of other functions, which are compiled there.
 MADE_OF_OTHERS = ("pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")

@@ -1,5 +1,6 @@
 """What every test runs under: an object cache of the checkout's own, kept from run to run, and short collections."""
 
+import collections
 import gc
 import os
 import pathlib
@@ -83,22 +84,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Of tests that compiled rows share with other parameters, what a row leaves to the others.
+    """Of tests that compiled rows share, what a row leaves to the others.
 
-    A row runs with every third set that it is paired with, the next row with the next ones; that of a set's widest
-    registers always does. So each row runs each test, and each set of parameters runs, but not all pairs: a kernel
-    takes long to compile. What a text does where a row has few instructions is interpreted with every set. Tests of the
-    vocabulary, where each word is other instructions on each row, those that choose by themselves, and those of rows
-    alone, are left as they are.
+    A row runs with every third set of other parameters that it is paired with, of many with every fifth, the next row
+    with the next ones; that of a set's widest registers always does. So each row runs each test, and each set of
+    parameters runs, but not all pairs: a kernel takes long to compile. A test that has no parameter but rows runs on
+    every third of these, the next test of its file on the next ones. What a text does where a row has few instructions
+    is interpreted with every set. Tests of the vocabulary, where each word is other instructions on each row, and those
+    that choose by themselves, are left as they are.
     """
     from samebits.codegen import isa
 
     found: list[pytest.Item] = []
+    of_rows_alone = collections.Counter[pathlib.Path]()
     tests: dict[object, list[pytest.Item]] = {}
     for item in items:
         if hasattr(item, "callspec") and item.path.parent.name != "codegen":
             tests.setdefault((item.path, item.parent, getattr(item, "originalname", "")), []).append(item)
     for same in tests.values():
+        path = same[0].path
         if any(item.get_closest_marker("exhaustive") for item in same):
             continue
         shared: dict[object, list[tuple[isa.Isa, pytest.Item]]] = {}
@@ -114,9 +118,12 @@ def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
             for row, item in alike:
                 if row != widest:
                     sets.setdefault(row, []).append(item)
+        of_rows_alone[path] += len(shared) == 1
         for at, given in enumerate(sets.values()):
-            turns = min(len(given), 3)
-            found += [item for number, item in enumerate(given) if (number + at) % turns]
+            turns, first = min(len(given), 3 if len(given) < 15 else 5), 0
+            if len(shared) == 1:
+                turns, first = 3, of_rows_alone[path]
+            found += [item for number, item in enumerate(given, first) if (number + at) % turns]
     return found
 
 

@@ -16,11 +16,11 @@ def test_the_files_that_are_begun_first_are_there(pytestconfig: pytest.Config) -
     assert len(set(conftest.LONGEST)) == len(conftest.LONGEST)
 
 
-def items(names: dict[str, Any], *, marked: bool = False) -> list[Any]:
+def items(names: dict[str, Any], *, marked: bool = False, test: str = "test_made") -> list[Any]:
     """A test with each row and each of some names."""
     return [
         types.SimpleNamespace(
-            path=pathlib.Path("tests/kernels/test_made.py"), parent=None, originalname="test_made", row=row, name=name,
+            path=pathlib.Path("tests/kernels/test_made.py"), parent=None, originalname=test, row=row, name=name,
             callspec=types.SimpleNamespace(params={"isa": row, "name": name}), get_closest_marker=lambda _: marked,
         )
         for row in rows.ALL_ROWS for name in names.values()
@@ -39,7 +39,6 @@ def test_each_row_runs_each_test_and_each_set_of_parameters_runs(pytestconfig: p
     others = collections.Counter(item.name for item in run if item.row.compiled and item.row is not widest)
     assert min(others[name] for name in "abc") >= (len(rows.COMPILED_ROWS) - 1) // 3
     assert len(left) == 2 * (len(rows.COMPILED_ROWS) - 1)
-    assert conftest.left_to_others(items({"a": "a"})) == []
     # Where a row has two sets it runs one of them.
     left = conftest.left_to_others(items({"a": "a", "b": "b"}))
     assert len(left) == len({item.row for item in left}) == len(rows.COMPILED_ROWS) - 1
@@ -50,3 +49,15 @@ def test_each_row_runs_each_test_and_each_set_of_parameters_runs(pytestconfig: p
     left = conftest.left_to_others(given)
     assert {item.row for item in given if item not in left} == {first, second, third}
     assert conftest.left_to_others(items({"a": "a", "b": "b"}, marked=True)) == []
+
+
+def test_tests_of_rows_alone_share_the_rows(pytestconfig: pytest.Config) -> None:
+    name = str(pytestconfig.rootpath / "tests" / "conftest.py")
+    (conftest,) = (x for found, x in pytestconfig.pluginmanager.list_name_plugin() if found == name)
+    given = [item for number in range(3) for item in items({"a": "a"}, test=f"test_made_{number}")]
+    left = conftest.left_to_others(given)
+    widest = max(rows.COMPILED_ROWS, key=lambda row: row.lanes)
+    shared = [row for row in rows.COMPILED_ROWS if row is not widest]
+    assert collections.Counter(item.row for item in given if item not in left) == {
+        **dict.fromkeys(rows.ALL_ROWS, 3), **dict.fromkeys(shared, 1)
+    }  # fmt: skip

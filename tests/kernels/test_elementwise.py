@@ -82,15 +82,24 @@ def check(expression: Expression, row: Isa, inputs: list[Array], outputs: list[A
 
 
 def check_special_values(row: Isa, some: list[tuple[str, tuple[DType, ...], DType | None]]) -> None:
-    """Every pair or triple of special values."""
+    """Every pair or triple of special values. Eight operations of the same operands are one kernel, soon compiled."""
+    alike = dict[tuple[DType, ...], list[tuple[str, DType | None]]]()
     for name, kinds, target in some:
+        alike.setdefault(kinds, []).append((name, target))
+    for kinds, every in alike.items():
         grids = np.meshgrid(*[specials(kind) for kind in kinds], indexing="ij")
         inputs = [np.ascontiguousarray(g.ravel()) for g in grids]
         if len(inputs) == 3 and not row.compiled:
             inputs = [x[::7].copy() for x in inputs]
-        expression = single(name, kinds, target)
-        out = np.empty(inputs[0].shape, expression.dtype(expression.outputs[0]).numpy)
-        check(expression, row, inputs, [out], (name, kinds, target))
+        for eight in (every[first : first + 8] for first in range(0, len(every), 8)):
+            chain = Chain()
+            given = [chain.input(kind) for kind in kinds]
+            together = chain.finish(*(chain.apply(name, *given, dtype=target) for name, target in eight))
+            outputs = [np.empty(inputs[0].shape, together.dtype(out).numpy) for out in together.outputs]
+            due = elementwise.reference(together, *[x.copy() for x in inputs])
+            run(together, row, inputs, outputs)
+            for (name, target), got, want in zip(eight, outputs, due, strict=True):
+                launch.assert_bits(got, np.broadcast_to(want, got.shape), (name, kinds, target, row.name))
 
 
 @EVERY_ROW

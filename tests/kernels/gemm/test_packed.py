@@ -227,7 +227,7 @@ def test_what_one_row_packed_gives_the_right_bits_on_another_or_is_refused(left:
     "right", [pytest.param("int4", marks=pytest.mark.exhaustive), "float4_e2m1fn", "float8_e4m3fn"]
 )
 def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused(right: str) -> None:
-    """Panels of codes, scales behind, are read where vectors make whole panels."""
+    """Panels of codes, scales behind, are read where vectors make whole panels: by one row of a and by many, in turn."""
     k, n, group = 64, 37, 32
     rows = (named("scalar"), *PRODUCT_ROWS)
     codes = np.random.default_rng(1).integers(0, 16, (k, n)).astype(np.uint8)
@@ -240,7 +240,8 @@ def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused
             made = sb.pack(b, left="float32", scale=scale, group=group)
         kept[made.nr] = pickle.dumps(made)
     used, refused = 0, set[str]()
-    for (nr, packed), row, m in itertools.product(kept.items(), rows, (1, 17)):
+    for (at, (nr, packed)), (number, row) in itertools.product(enumerate(kept.items()), enumerate(rows)):
+        m = (1, 17)[(at + number) % 2]
         with sb.use_isa(row):
             try:
                 got = sb.matmul(a[:m], pickle.loads(packed))
@@ -249,7 +250,7 @@ def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused
                 continue
         used += 1
         assert_bits(got, due[:m], (nr, row.name, m))
-    assert used >= 2 * len(rows)
+    assert used >= len(rows)
     if dtypes.of(right).width_bits == 4:
         assert refused == {"matmul: b panel width is ...; pack it again with pack()"}
 

@@ -95,13 +95,13 @@ def multiplied(a: Array, b: Array, isa: Isa, spec: Spec, form: str) -> Array:
 def test_tiles_of_bfloat16_sum_in_their_order(isa: Isa, kind: str) -> None:
     """NaN and infinities stay in their rows and columns, at K of every kind of rest; subnormals are honoured."""
     every = [(1, 3, 1), (17, 33, 20), (33, 95, 40), (33, 171, 70), (40, 1100, 33)]
-    shapes = every if isa is AMX else every[1:2] + every[3:4]
+    shapes = every if isa is AMX else every[3:4]
     for i, (m, k, n) in enumerate(shapes):
         a, b = (floats(kind, dtypes.bfloat16, *shape, seed=s) for s, shape in enumerate(((m, k), (k, n))))
         spec = Spec((64, 512)[i % 2], order="pairs32")
         with np.errstate(all="ignore"):
             due = reference(a, b, spec=spec)
-        for form in FORMS if isa is AMX else FORMS[1 : 2 + i]:
+        for form in FORMS if isa is AMX else FORMS[1:]:
             assert_bits(multiplied(a, b, isa, spec, form), due, (m, k, n, form))
 
 
