@@ -86,12 +86,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Of tests that compiled rows share, what a row leaves to the others.
 
-    A row runs with every third set of other parameters that it is paired with, of many with every fifth, the next row
-    with the next ones; that of a set's widest registers always does. So each row runs each test, and each set of
-    parameters runs, but not all pairs: a kernel takes long to compile. A test that has no parameter but rows runs on
-    every third of these, the next test of its file on the next ones. What a text does where a row has few instructions
-    is interpreted with every set. Tests of the vocabulary, where each word is other instructions on each row, and those
-    that choose by themselves, are left as they are.
+    A row runs with every third set of other parameters that it is paired with, the next row with the next ones; that of
+    a set's widest registers always does. So each row runs each test, and each set of parameters runs, but not all
+    pairs: a kernel takes long to compile. A test that has no parameter but rows runs on every third of these, the next
+    test of its file on the next ones. What a text does where a row has few instructions is interpreted with every set.
+    Tests of the vocabulary, where each word is other instructions on each row, and those that choose by themselves, are
+    left as they are.
     """
     from samebits.codegen import isa
 
@@ -120,7 +120,7 @@ def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
                     sets.setdefault(row, []).append(item)
         of_rows_alone[path] += len(shared) == 1
         for at, given in enumerate(sets.values()):
-            turns, first = min(len(given), 3 if len(given) < 15 else 5), 0
+            turns, first = min(len(given), 3), 0
             if len(shared) == 1:
                 turns, first = 3, of_rows_alone[path]
             found += [item for number, item in enumerate(given, first) if (number + at) % turns]
