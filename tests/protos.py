@@ -51,6 +51,15 @@ def one(
     return made, feed
 
 
+def session(made: onnx.ModelProto) -> Any:
+    """ONNX Runtime's session on one thread: it takes ten times as long to start others than to run a small model."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def _outputs(made: onnx.ModelProto, count: int, feed: Mapping[str, np.ndarray]) -> list[onnx.ValueInfoProto]:
     """Typed by running the model."""
     from onnx.reference import ReferenceEvaluator
@@ -62,8 +71,6 @@ def _outputs(made: onnx.ModelProto, count: int, feed: Mapping[str, np.ndarray]) 
     try:
         results = ReferenceEvaluator(probe).run(None, dict(feed))
     except (RuntimeError, TypeError, ValueError):  # an operator, or an old version of one, that it does not know
-        import onnxruntime
-
-        results = onnxruntime.InferenceSession(probe.SerializeToString()).run(None, dict(feed))
+        results = session(probe).run(None, dict(feed))
     typed = zip(names, map(np.asarray, results), strict=True)
     return [value(name, x.dtype, [f"{name}_{axis}" for axis in range(x.ndim)]) for name, x in typed]

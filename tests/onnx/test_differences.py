@@ -47,11 +47,7 @@ def test_onnxruntimes_is_what_the_page_says(case: Difference) -> None:
     proto, feed = one(case)
 
     def run() -> Sequence[Any]:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        made: Sequence[Any] = onnxruntime.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        ).run(None, feed)
+        made: Sequence[Any] = protos.session(proto).run(None, feed)
         return made
 
     if case.there is None:

@@ -213,7 +213,7 @@ def test_near_onnxruntime_and_the_bits_of_the_reference(case: tuple[ModelProto, 
     program = onnx.load(proto)
     session = cpu.prepare(program, threads=1)
     sessions = [session, cpu.prepare(program, threads=2, fuse=False)]
-    theirs = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    theirs = protos.session(proto)
     ours = session.run(feed)
     for (name, x), y in zip(ours.items(), theirs.run(None, feed), strict=True):
         assert x.shape == y.shape

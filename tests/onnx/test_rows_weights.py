@@ -7,7 +7,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 import protos
 import pytest
 from onnx import ModelProto, helper
@@ -105,7 +104,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_values_are_those_of_onnxruntime(case: Case) -> None:
-    session = onnxruntime.InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
+    session = protos.session(case.model())
     (theirs,) = session.run(None, {"a": case.a})
     ours = case.ours()
     assert ours.shape == theirs.shape
@@ -120,9 +119,7 @@ def test_values_are_those_of_onnxruntime(case: Case) -> None:
 def test_the_left_operand_is_not_quantised_whatever_is_allowed(level: int) -> None:
     """By level 4 ONNX Runtime may quantise blocks of a to int8: it is then farther from the exact product."""
     case = Case()
-    session = onnxruntime.InferenceSession(
-        case.model(accuracy_level=level).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = protos.session(case.model(accuracy_level=level))
     (theirs,) = session.run(None, {"a": case.a})
     ours = case.ours(accuracy_level=level)
     assert ours.tobytes() == case.ours().tobytes()

@@ -194,7 +194,7 @@ def test_every_primitive_is_bound_again() -> None:
 
 
 def grid(program: Program, every: int = 1) -> list[Sizes]:
-    """The extents of each symbol of the inputs with those of the others, or with every third of them where `every` is 3."""
+    """The extents of each symbol of the inputs with those of the others; where `every` is 3, with a third of them."""
     names = sorted(frozenset[str]().union(*(dim.symbols(x) for fact in program.inputs.values() for x in fact.shape)))
     places = itertools.product(range(len(EXTENTS)), repeat=len(names))
     chosen = [at for at in places if sum(at) % every == 0 or len(names) < 2]

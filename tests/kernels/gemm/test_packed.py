@@ -227,7 +227,7 @@ def test_what_one_row_packed_gives_the_right_bits_on_another_or_is_refused(left:
     "right", [pytest.param("int4", marks=pytest.mark.exhaustive), "float4_e2m1fn", "float8_e4m3fn"]
 )
 def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused(right: str) -> None:
-    """Panels of codes, scales behind, are read where vectors make whole panels: by one row of a and by many, in turn."""
+    """Panels of codes, scales behind, are read where vectors make whole panels, by one row of a or by many in turn."""
     k, n, group = 64, 37, 32
     rows = (named("scalar"), *PRODUCT_ROWS)
     codes = np.random.default_rng(1).integers(0, 16, (k, n)).astype(np.uint8)
