@@ -9,6 +9,11 @@ from collections.abc import Iterable
 import drawing  # noqa: F401 - what it says holds from the first test on
 import pytest
 
+# Where test processes share the cores, the libraries beside ours compute on one thread, unless a test asks for more:
+# several, which look for work without pause, take five times as long for what is small.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _FOLDER = "samebits-tests"
 # The files that take longest where nothing is compiled yet, the longest first: they are begun first, so that at the end
 # no process works on one of them while the others have nothing left.
