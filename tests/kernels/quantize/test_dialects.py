@@ -24,10 +24,11 @@ pytestmark = pytest.mark.skipif(not all(map(importlib.util.find_spec, PACKAGES))
 
 Array = npt.NDArray[Any]
 
-SAMPLES = dict(quantize_samples.samples())
+# Of few rows and columns, and of many: for blocks of as many, and where all is tried.
+FEW, MANY = (dict(quantize_samples.samples(*shape)) for shape in ((64, 128), (128, 256)))
 # The exponent of a tiny block wraps around in gguf-py, by a conversion of floats that C does not define.
 UNDEFINED = ("mx/gguf", "subnormal")
-SETS = [(*case, name) for case in quantizers.TOOLS for name in SAMPLES if (case[0], name) != UNDEFINED]
+SETS = [(*case, name) for case in quantizers.TOOLS for name in FEW if (case[0], name) != UNDEFINED]
 KINDS = (np.float32, ml_dtypes.bfloat16)
 # Each sample is of one kind of numbers by default, of the other one for the next dialect; what is no number, which
 # tools store by its kind, is of both.
@@ -36,7 +37,7 @@ CASES = [
         *case,
         kind,
         id="-".join([*case, np.dtype(kind).name]),
-        marks=pytest.mark.exhaustive if turn % 2 and np.isfinite(SAMPLES[case[-1]]).all() else (),
+        marks=pytest.mark.exhaustive if turn % 2 and np.isfinite(FEW[case[-1]]).all() else (),
     )
     for number, case in enumerate(SETS)
     for turn, kind in enumerate(KINDS, number + list(quantizers.TOOLS).index(case[:2]))
@@ -55,14 +56,26 @@ def differing(ours: Array, theirs: Array, dtype: dtypes.DType) -> int:
 
 @pytest.mark.parametrize(("dialect", "format", "sample", "kind"), CASES)
 def test_a_dialect_stores_what_its_tool_stores(dialect: str, format: str, sample: str, kind: Any) -> None:
+    check_stored(dialect, format, (MANY if "128" in format else FEW)[sample], kind, sample == MIXED)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("dialect", "format", "sample"), SETS)
+def test_a_dialect_stores_what_its_tool_stores_of_much(dialect: str, format: str, sample: str) -> None:
+    for kind in KINDS:
+        check_stored(dialect, format, MANY[sample], kind, sample == MIXED)
+
+
+def check_stored(dialect: str, format: str, numbers: Array, kind: Any, is_mixed: bool) -> None:
+    """No code differs, but for one NaN where infinities are beside it."""
     row = formats.of(format)
     with np.errstate(all="ignore"):
-        x = SAMPLES[sample].astype(np.float32).astype(kind)
+        x = numbers.astype(np.float32).astype(kind)
     stored = quantizers.TOOLS[dialect, format](x)
     parts = reference.quantize(x, row, dialects.of(dialect))
     scales = parts.scales.view(f"u{parts.scales.itemsize}")
     assert differing(scales, stored.scales, row.scale) == 0
-    assert differing(parts.elements, stored.elements, row.element) <= (sample == MIXED)
+    assert differing(parts.elements, stored.elements, row.element) <= is_mixed
     if stored.global_scale is not None:
         assert parts.global_scale is not None
         np.testing.assert_array_equal(parts.global_scale.reshape(()), stored.global_scale.reshape(()))
