@@ -270,7 +270,8 @@ def _to_odd(s: Float64s, e: Float64s) -> Float64s:
     # The neighbour towards e is one step up in magnitude when the signs agree, else one step down.
     step = (bits ^ e.view(np.int64)) >> 63 | 1
     inexact = np.isfinite(e) & (e != 0)
-    return (bits + step * (inexact & (bits & 1 == 0))).view(np.float64).reshape(np.shape(s))
+    odd: Float64s = (bits + step * (inexact & (bits & 1 == 0))).view(np.float64)
+    return odd.reshape(np.shape(s))
 
 
 def _fma64(a: Float64s, b: Float64s, c: Float64s) -> Float64s:
