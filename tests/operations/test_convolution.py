@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
+import guard
+import launch
 import ml_dtypes
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Spec
+from samebits.native import table
 from samebits.operations import convolution
 from samebits.operations.convolution import Convolution
 from samebits.program.builder import ProgramBuilder
@@ -58,6 +62,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depth of long sums in phases": (2, 2, (31, 40), 2, (12, 11), (2, 3), (1, 1), (5, 5), (5, 6), 2),
     "depth of wide rows": (1, 2, (19, 530), 2, (3, 3), (1, 1), (1, 2), (1, 2), (1, 2), 2),
     "depth of wide rows in phases": (1, 2, (33, 601), 2, (2, 4), (2, 2), (1, 1), (1, 1), (0, 2), 2),
+    "depth of few rows by steps": (1, 2, (5, 301), 2, (2, 3), (2, 1), (1, 1), (0, 1), (0, 1), 2),
     "depth of far places": (1, 5, (14, 23), 5, (2, 3), (1, 3), (9, 7), (9, 7), (0, 7), 5),
     "depth of one column": (2, 3, (70, 1), 3, (4, 1), (1, 3), (1, 1), (2, 0), (1, 0), 3),
     "depth of one column beside the image": (1, 2, (40, 1), 2, (3, 1), (2, 3), (1, 1), (0, 2), (1, 0), 2),
@@ -306,6 +311,49 @@ def test_operands_may_lie_in_any_way(name: str) -> None:
     due = session.run(given)["y"].tobytes()
     for image, weights in itertools.product(lying(given["x"]), lying(given["w"])):
         assert session.run({"x": image, "w": weights})["y"].tobytes() == due
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", ["padded", "depth inside", "depth in phases", "a deep volume", "depth of a long line"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_is_no_number_is_canonical(isa: Any, name: str, kind: Any) -> None:
+    """Infinities of both signs, and NaN with a sign and bits of their own, in the image and in the weights."""
+    attributes, x, w = made(name)
+    of = program(attributes, x, w, dtypes.of(kind))
+    for where, every in (("x", 41), ("w", 7)):
+        given = {"x": drawn(kind, *x), "w": drawn(kind, *w)}
+        for start, value in enumerate((np.inf, -np.inf, -np.nan)):
+            given[where].flat[2 + 3 * start :: every] = value
+        code = given[where].reshape(-1).view(f"u{given[where].itemsize}")
+        code[np.isnan(given[where].flat)] += 5
+        with np.errstate(invalid="ignore"):
+            due = reference.run(of, given)["y"]
+        assert np.isnan(due).any()
+        assert cpu.prepare(of, isa=isa, threads=1).run(given)["y"].tobytes() == due.tobytes()
+
+
+@pytest.mark.parametrize("isa", rows.COMPILED_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("depth", "two channels", "a deep"))])
+def test_chains_touch_nothing_beside_their_operands_and_scratch(
+    isa: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a thread is given lies beside forbidden pages, and scratch holds NaN before it is written."""
+    attributes, x, w = made(name)
+    given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
+    session = cpu.prepare(program(attributes, x, w), isa=isa, threads=1)
+    ((_, plan),) = session.planned(given)
+    due = session.run(given)["y"]
+
+    def take(size_bytes: int) -> Any:
+        block = guard.array(np.full(size_bytes, 0xFF, np.uint8), at_start=at_start)
+        return SimpleNamespace(address=block.ctypes.data, block=block)
+
+    monkeypatch.setattr(table, "scratch", SimpleNamespace(take=take, give=lambda block: None))
+    for at_start in (False, True):
+        out = guard.empty(due.shape, F32, at_start=at_start)
+        operands = [guard.array(array, at_start=at_start) for array in given.values()]
+        launch.run_plan(plan, [*operands, out])
+        assert out.tobytes() == due.tobytes()
 
 
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)

@@ -24,9 +24,9 @@ __all__ = ["plan"]
 
 # Bytes of scratch that a block uses: with what it reads and writes they stay in a first cache of 32 KiB.
 _NEAR = 24 << 10
-# Columns of a block at most, of several rows and of one.
+# Columns of a block at most: where windows have several rows; where they have one, of few channels.
 _WIDE, _WIDEST = 256, 2048
-# Sums of a task, which are microseconds of work, and groups at least, because scratch is made +0 once for all of them.
+# Sums of a task, some microseconds of work; and groups at least, because +0 is written to scratch once for all of them.
 _TASK, _GROUPS = 8192, 4
 # An axis that is not there.
 _NO_AXIS = Slide(extent=1, kernel=1, stride=1, dilation=1, before=0, out=1)

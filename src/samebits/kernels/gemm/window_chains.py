@@ -26,7 +26,7 @@ __all__ = ["PHASE", "TOGETHER", "WindowChains", "text"]
 TOGETHER = 8
 # Words of a phase in scratch: where elements of the image begin in it, how many there are, and which is the first.
 PHASE = 3
-# Rows whose last elements are copied together: it takes a while to find which lanes those are.
+# Rows whose last, partial vectors are copied together: their lanes are counted once for all of them.
 _ROWS = 4
 # Words of an axis above rows, before the steps of the operands of the epilogue.
 _AXIS = 7
@@ -52,12 +52,12 @@ class WindowChains:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The kernel's named arguments. Unnamed come behind them: how far on in scratch each place of the kernel looks;
-        the first place of each phase; and for each axis above rows, the last first, windows and places along it, steps
-        between them, how far before the image the first window begins, the extent of the image, elements from one to
-        the next of the image and of each operand of the epilogue."""
+        how many elements of the image behind the begin of a window each phase begins; and for each axis above rows, the
+        last first, windows and places along it, steps between them, how far before the image the first window begins,
+        the extent of the image, elements from one to the next of the image and of each operand of the epilogue."""
         return (
-            # The image and the weights, dense; what a task is: blocks along rows and columns, groups and how many of
-            # them a task takes, windows above rows.
+            # The image, and the weights, which are dense. What a task is: blocks along rows and columns, groups and how
+            # many of them a task takes, windows above rows.
             "x0", "w", "row_blocks", "column_blocks", "groups", "each", "above",
             # Windows of a block and in all. Channels and filters of a group; places of the kernel above rows, in all,
             # and of a chunk.
