@@ -62,6 +62,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depth of long sums in phases": (2, 2, (31, 40), 2, (12, 11), (2, 3), (1, 1), (5, 5), (5, 6), 2),
     "depth of wide rows": (1, 2, (19, 530), 2, (3, 3), (1, 1), (1, 2), (1, 2), (1, 2), 2),
     "depth of wide rows in phases": (1, 2, (33, 601), 2, (2, 4), (2, 2), (1, 1), (1, 1), (0, 2), 2),
+    "one window of few filters": (2, 30, (3, 4), 3, (3, 4), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "depth of one window": (2, 19, (4, 3), 19, (4, 3), (1, 1), (1, 1), (0, 0), (0, 0), 19),
     "depth of few rows by steps": (1, 2, (5, 301), 2, (2, 3), (2, 1), (1, 1), (0, 1), (0, 1), 2),
     "depth of far places": (1, 5, (14, 23), 5, (2, 3), (1, 3), (9, 7), (9, 7), (0, 7), 5),
     "depth of one column": (2, 3, (70, 1), 3, (4, 1), (1, 3), (1, 1), (2, 0), (1, 0), 3),
@@ -464,7 +466,7 @@ def test_operands_and_their_product_have_one_format(x: Any, w: Any, filters: int
         b.add("convolve", operands, Convolution((1,), (1,), (0,), (2,)))
 
 
-def test_groups_of_few_filters_are_chains_but_for_single_elements_of_many_channels() -> None:
+def test_groups_of_few_filters_are_chains_but_for_single_elements_or_windows_of_many_channels() -> None:
     for name, by in (
         ("depth", "chains of elements"),
         ("depth of long sums", "chains of elements"),
@@ -478,6 +480,10 @@ def test_groups_of_few_filters_are_chains_but_for_single_elements_of_many_channe
     session = cpu.prepare(program(attributes, (1, 30, 9, 9), (2, 30, 1, 1)))
     ((_, plan),) = session.planned({"x": drawn(F32, 1, 30, 9, 9), "w": drawn(F32, 2, 30, 1, 1)})
     assert dict(plan.facts)["by"] == "1 x 1"
+    attributes = Convolution((1, 1), (1, 1), (0, 0), (1, 1))
+    session = cpu.prepare(program(attributes, (1, 30, 3, 3), (2, 30, 3, 3)))
+    ((_, plan),) = session.planned({"x": drawn(F32, 1, 30, 3, 3), "w": drawn(F32, 2, 30, 3, 3)})
+    assert dict(plan.facts)["by"].startswith("columns")
 
 
 def test_threads_share_the_products_of_a_small_image() -> None:

@@ -64,7 +64,8 @@ _NEAR, _COLUMNS = 1 << 19, 256
 _LEAST = 1024
 # Windows of an image up to which the weights are the larger operand by far.
 _WINDOWS = 256
-# Filters of a group up to which each element is a chain of its own; and channels, where windows are one element.
+# Filters of a group up to which each element is a chain of its own; and channels, where there is one window or windows
+# are one element.
 _FEW = 4
 # The format of an operand, and its steps between images (if there are several), filters and windows.
 Lying = tuple[DType, Shape]
@@ -114,7 +115,8 @@ class Convolution:
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
         places, filters = math.prod(w[2:]), w[0] // self.groups
-        is_alone = (places > 1 or w[1] <= _FEW) and 0 not in w and filters <= _FEW
+        is_wide = places > 1 and math.prod(self.out) > 1
+        is_alone = (is_wide or w[1] <= _FEW) and 0 not in w and filters <= _FEW
         return is_alone and self.spec.order == CHAIN.name and self.spec.segments == 1
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
