@@ -79,6 +79,28 @@ def test_masked_access_touches_nothing_outside(isa: Isa, dtype: DType) -> None:
             assert same_bits(z, expected)
 
 
+def store_first(b: Builder, description: tuple[DType, DType, int, int]) -> None:
+    """y[:count] = x[:count] as another dtype, of a count that the text knows."""
+    source, dtype, width, count = description
+    v = b.convert(b.load(b.pointer("x", source), 0, width), dtype)
+    b.store(b.pointer("y", dtype), 0, v, count)
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [(int32, int8), (int32, uint8), (int32, uint16), (int64, int32), (int64, int8), (float32, uint8), (float32, int32)],
+    ids=str,
+)
+@pytest.mark.parametrize("isa", rows.COMPILED_ROWS, ids=lambda r: r.name)
+def test_known_masks_of_what_is_narrowed_touch_nothing_outside(isa: Isa, source: DType, dtype: DType) -> None:
+    for width in widths(isa):
+        x = np.arange(3, 3 + width).astype(source.name)
+        for count in sorted({1, min(2, width), width}):
+            y = guard.empty(count, np.dtype(dtype.name))
+            execute(KernelSpec(store_first, (source, dtype, width, count), ("x", "y"), isa), [x, y])
+            assert (y == x[:count]).all()
+
+
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda r: r.name)
 def test_masked_access_touches_nothing_outside_on_aarch64(isa: Isa) -> None:
     for dtype in (bool_, float32, float64):
