@@ -107,8 +107,8 @@ class Memory(Shuffles):
         return whole if size > 1 else self.w.value(f"extractelement {kind} {whole}, i64 0")
 
     def _masked_store(self, address: str, part: str, lane: str, size: int, count: Any, align_bytes: int) -> None:
-        # Of a mask that it knows to be the first lane alone LLVM 22 makes one store, for x86: of a lane as wide as those
-        # that the part was truncated from, beyond the element.
+        # Where LLVM 22 knows that a mask is the first lane alone, x86 stores that lane as wide as it was before it was
+        # truncated, beyond the element (github.com/llvm/llvm-project/issues/179489).
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size, unknown=size > 1 and lane.startswith("i"))
         if size == 1:
             part = self.w.value(f"insertelement {kind} poison, {lane} {part}, i64 0")
