@@ -71,6 +71,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "depth of far rows": (1, 4, (130, 5), 4, (2, 3), (33, 1), (1, 1), (0, 1), (1, 1), 4),
     "depth of a long line": (2, 3, (4500,), 3, (4,), (1,), (1,), (3,), (0,), 3),
     "depth of a long line in phases": (1, 2, (5000,), 4, (9,), (5,), (3,), (11,), (12,), 2),
+    "one window of a line": (3, 19, (4,), 38, (4,), (1,), (1,), (0,), (0,), 19),
+    "one window within": (2, 6, (7, 9), 6, (2, 3), (9, 9), (3, 2), (0, 0), (0, 0), 3),
+    "one window beyond": (2, 6, (2, 3), 6, (3, 3), (1, 1), (1, 1), (0, 0), (1, 0), 6),
     "three filters of many channels": (1, 50, (9, 11), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "long sums": (1, 20, (5, 6), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "a line": (2, 3, (40,), 5, (7,), (2,), (1,), (3,), (2,), 1),
@@ -249,8 +252,8 @@ def followed(attributes: Convolution, x: Any, w: Any, beside: Any) -> Program:
     "name",
     [
         "one by one", "one by one in steps", "padded", "phases", "groups", "apart", "a line", "a volume", "depth",
-        "depth in phases", "two channels a group", "a deep volume", "depth of a long line in phases",
-        "depth of four axes",
+        "depth in phases", "two channels a group", "a deep volume", "one window within",
+        "depth of a long line in phases", "depth of four axes",
     ],
 )  # fmt: skip
 def test_what_follows_is_computed_on_the_way_out(isa: Any, name: str) -> None:
@@ -470,6 +473,8 @@ def test_groups_of_few_filters_are_chains_but_for_single_elements_or_windows_of_
     for name, by in (
         ("depth", "chains of elements"),
         ("depth of long sums", "chains of elements"),
+        ("one window of a line", "elements of one window"),
+        ("one window beyond", "chains of elements"),
         ("three filters of many channels", "chains of elements"),
         ("groups", "columns"),
     ):

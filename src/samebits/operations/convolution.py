@@ -67,6 +67,8 @@ _WINDOWS = 256
 # Filters of a group up to which each element is a chain of its own; and channels, where there is one window or windows
 # are one element.
 _FEW = 4
+# Products of a sum up to which it is written out for images of one window.
+_PLACES = 25
 # The format of an operand, and its steps between images (if there are several), filters and windows.
 Lying = tuple[DType, Shape]
 
@@ -118,6 +120,11 @@ class Convolution:
         is_wide = places > 1 and math.prod(self.out) > 1
         is_alone = (is_wide or w[1] <= _FEW) and 0 not in w and filters <= _FEW
         return is_alone and self.spec.order == CHAIN.name and self.spec.segments == 1
+
+    def is_map(self, w: Shape) -> bool:
+        """Whether there is one window of few places, so that each filter is best a lane of a vector."""
+        is_short = math.prod(w[1:]) <= min(_PLACES, self.spec.chunk)
+        return self.is_chained(w) and math.prod(self.out) == 1 and is_short and not any(self.before)
 
     def slides(self, image: Shape, kernel: Shape) -> tuple[Slide, ...]:
         """Each spatial axis."""
@@ -235,6 +242,11 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     """Chains of elements or products, of some channels or windows of an image at a time."""
     w = attributes.weights or views[1][1]
     slides = attributes.slides(views[0][1][2:], w[2:])
+    if attributes.is_map(w) and attributes.epilogue is None:
+        threads = shared_by(views, target)
+        steps = convolution_chains.plan_one_window(slides, attributes.groups, views, target.isa, threads)
+        if steps is not None:
+            return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
     if attributes.is_chained(w):
         beside, chunk = _all_beside(attributes, views), attributes.spec.chunk
         step, scratch = convolution_chains.plan(

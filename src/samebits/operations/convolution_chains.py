@@ -1,8 +1,10 @@
 """Convolutions whose elements are chains of their own, for groups of few filters: how blocks of windows fit into a
-first cache, and where in them each place of the kernel looks. The kernel is `window_chains`. Start at `plan`."""
+first cache, and where in them each place of the kernel looks. The kernel is `window_chains`, but of images of one
+window, as the steps of a causal convolution have them. Start at `plan`."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -11,7 +13,9 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, float64, int64
 from samebits.frozen import dataclass, replace
-from samebits.kernels.expression import Expression
+from samebits.kernels import elementwise
+from samebits.kernels.composites import given, taken
+from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import window_chains
 from samebits.kernels.gemm.epilogue import REPEATED, ROW, STRIDED, Epilogue
 from samebits.kernels.gemm.window_chains import PHASE, TOGETHER, WindowChains
@@ -20,7 +24,7 @@ from samebits.kernels.walk import SECOND
 from samebits.operations.operation import View
 from samebits.operations.windows import OUT, Beside, Slide, W, X
 
-__all__ = ["plan"]
+__all__ = ["plan", "plan_one_window"]
 
 # Bytes of scratch that a block uses: with what it reads and writes they stay in a first cache of 32 KiB.
 _NEAR = 24 << 10
@@ -128,6 +132,38 @@ def plan(
     tasks = x[0] * windows_above * -(-groups // each) * row_blocks * column_blocks
     step = Step(kernel, tasks, (*[named[name] for name in spec.parameters], *words))
     return step, sums + (block.rows * sums_pitch + behind) * size
+
+
+def plan_one_window(
+    slides: Sequence[Slide], groups: int, views: tuple[View, ...], isa: Isa, threads: int
+) -> tuple[Step, ...] | None:
+    """The steps of an image of one window, without what follows: a map of elements, so that vectors lie along filters.
+    None where the window reaches beyond the image."""
+    (dtype, x, steps), (_, w, _), *_, (_, _, goes) = views
+    if any(s.before or s.total > s.extent for s in slides):
+        return None
+    depth, filters, count = w[1], w[0] // groups, math.prod(w[1:])
+    shape = x[0], groups, filters
+    image, weights = (shape, (steps[0], depth * steps[1], 0)), (shape, (0, filters * count, count))
+    result = shape, (goes[0], filters * goes[1], goes[1])
+    found = elementwise.plan(_sum(dtype, count), (image,) * count + (weights,) * count, (result,), isa, threads)
+    size, between = dtype.element_bytes, (steps[1], *[s.dilation * x for s, x in zip(slides, steps[2:], strict=True)])
+    places = itertools.product(*map(range, w[1:]))
+    looks = [sum(at * step for at, step in zip(place, between, strict=True)) for place in places]
+    at = [Operand(X, look * size) for look in looks] + [Operand(W, k * size) for k in range(count)]
+    return tuple([step.on(*at, Operand(OUT)) for step in found.steps])
+
+
+@functools.lru_cache(maxsize=64)
+def _sum(dtype: DType, count: int) -> Expression:
+    """The sum of so many products, of elements of the image and then of weights."""
+    chain = Chain()
+    image, weights = ([taken(chain, dtype) for _ in range(count)] for _ in range(2))
+    zero = chain.constant(0.0, image[0].dtype)
+    total = zero
+    for w, x in zip(weights, image, strict=True):
+        total = chain.apply("fma", w, x, total)
+    return chain.finish(given(chain, chain.apply("add", total, zero), dtype))
 
 
 def _source(y: Beside) -> tuple[str, bool, DType]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from samebits import dtypes
 from samebits.frozen import replace
 from samebits.kernels.walk import BLOCKS
+from samebits.operations import dim
 from samebits.operations.convolution import Convolution
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
@@ -226,12 +227,14 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
 
 
 def _joins_convolution(program: Program, first: Node, second: Node) -> bool:
-    """Whether what else the map reads has an element for all windows of an image or one for each."""
+    """Whether what else the map reads has an element for all windows of an image or one for each, and a convolution is
+    no map itself."""
     attributes = first.attributes
     assert isinstance(attributes, Convolution)  # the caller looked
-    rank = len(attributes.out)
+    weights, rank = program.facts[first.inputs[1]].shape, len(attributes.out)
     shapes = [program.facts[name].shape[-rank:] for name in second.inputs if name not in first.outputs]
-    return all(shape in ((), (1,) * rank, attributes.out) for shape in shapes)
+    is_whole = all(shape in ((), (1,) * rank, attributes.out) for shape in shapes)
+    return is_whole and not attributes.is_map(dim.bind_shape(weights, {}))
 
 
 def joined_origin(first: Node, second: Node) -> tuple[str, ...]:
