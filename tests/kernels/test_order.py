@@ -1,5 +1,6 @@
 """Sorted places: on every row the reference's, which are torch's stable ones; for NaN and zeros too."""
 
+import aarch64
 import launch
 import numpy as np
 import pytest
@@ -55,6 +56,17 @@ def test_the_first_of_long_lines(row: Isa, descending: bool) -> None:
             check(np.resize(np.array([info.min, info.max, 0], dtype), (2, length)), 1, descending, row, 7)
             check(np.full((2, length), info.min, dtype), 1, descending, row, 7)
             check(np.full((2, length), info.max, dtype), 1, descending, row, 7)
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_the_first_of_a_line_on_aarch64(row: Isa) -> None:
+    x = np.rint(np.random.default_rng(3).standard_normal((3, 200)) * 40).astype(np.float32)
+    for descending, count in ((False, 3), (True, 5), (True, 200)):
+        due = order.reference(x, 1, descending)[:, :count]
+        found = np.empty(due.shape, np.int64)
+        plan = order.plan(dtypes.float32, *launch.layouts(x, found), 1, descending, row)
+        aarch64.run_plan(plan, [x, found])
+        launch.assert_bits(found, np.ascontiguousarray(due), (row.name, descending, count))
 
 
 @EVERY_ROW

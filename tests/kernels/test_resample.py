@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import aarch64
 import guard
 import launch
 import numpy as np
@@ -11,10 +15,12 @@ import rows
 from samebits import dtypes, ieee
 from samebits.codegen.isa import Isa
 from samebits.kernels import resample
+from samebits.kernels.plan import Plan
 from samebits.kernels.resample import Resampling
 
 EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
 F32 = np.float32
+HERE = functools.partial(launch.run_plan, threads=2)
 # Extents of columns before and after: the same, up and down, around vectors and windows.
 COLUMNS = (
     (1, 1),
@@ -53,7 +59,8 @@ def one_by_one(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray
 
 
 def check(
-    row: Isa, x: np.ndarray, columns_out: int, taken: int, rows_out: int, rows_taken: int, weighed: bool
+    row: Isa, x: np.ndarray, columns_out: int, taken: int, rows_out: int, rows_taken: int, weighed: bool,
+    run: Callable[[Plan, list[np.ndarray]], None] = HERE,
 ) -> int:  # fmt: skip
     """The result by a kernel; the block that it had."""
     random = np.random.default_rng(columns_out)
@@ -71,7 +78,7 @@ def check(
         due = one_by_one(due, axis, places[side], weights[side])
     launch.assert_bits(resample.reference(r, x, *given), due, "reference")
     out = guard.empty(due.shape, due.dtype)
-    launch.run_plan(resample.plan(r, row, 2), [*(guard.array(each) for each in (x, *given)), out], 2)
+    run(resample.plan(r, row, 2), [*(guard.array(each) for each in (x, *given)), out])
     launch.assert_bits(out, due, (r, row.name))
     return block
 
@@ -89,6 +96,13 @@ def test_columns_and_rows_of_every_extent(row: Isa, weighed: bool) -> None:
         assert blocks == {4, 8, 16}
         # Many rows, so that several tasks share them.
         check(row, random.standard_normal((40, 7, 70)).astype(F32), 133, 1, 14, 1, weighed)
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_rows_and_columns_on_aarch64(row: Isa) -> None:
+    x = np.random.default_rng(4).standard_normal((2, 5, 33)).astype(F32)
+    for columns_out, taken, weighed in ((70, 2, True), (16, 4, True), (61, 1, False)):
+        check(row, x, columns_out, taken, 9, taken, weighed, aarch64.run_plan)
 
 
 @EVERY_ROW

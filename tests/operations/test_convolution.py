@@ -7,6 +7,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import aarch64
 import guard
 import launch
 import ml_dtypes
@@ -16,13 +17,16 @@ import rows
 import torch
 
 from samebits import dtypes, ieee
+from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Spec
+from samebits.kernels.gemm.machine import DEFAULT
 from samebits.native import table
 from samebits.operations import convolution
 from samebits.operations.convolution import Convolution
+from samebits.operations.operation import PlanTarget
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.spec import by_spec
@@ -489,6 +493,20 @@ def test_groups_of_few_filters_are_chains_but_for_single_elements_or_windows_of_
     session = cpu.prepare(program(attributes, (1, 30, 3, 3), (2, 30, 3, 3)))
     ((_, plan),) = session.planned({"x": drawn(F32, 1, 30, 3, 3), "w": drawn(F32, 2, 30, 3, 3)})
     assert dict(plan.facts)["by"].startswith("columns")
+
+
+@pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_chains_on_aarch64(isa: Isa) -> None:
+    plan = convolution.ROWS[0].plan
+    assert plan is not None
+    for name in ("depth in phases", "two channels a group", "a deep volume", "one window of a line"):
+        attributes, *shapes = made(name)
+        arrays = [drawn(F32, *shape) for shape in shapes]
+        due = reference.run(program(attributes, *shapes), dict(zip("xw", arrays, strict=True)))["y"]
+        found = np.empty_like(due)
+        views = [(dtypes.float32, x.shape, tuple(step // 4 for step in x.strides)) for x in (*arrays, found)]
+        aarch64.run_plan(plan(attributes, tuple(views), PlanTarget(isa, 1, DEFAULT)), [*arrays, found])
+        assert found.tobytes() == due.tobytes(), name
 
 
 def test_threads_share_the_products_of_a_small_image() -> None:

@@ -1,10 +1,10 @@
 """The operation `convolve`: weights times what each window of an image has (numerics.md section 2).
 
 A product whose right operand has a column for each window and a row for each channel of the group and place of the
-kernel, in that order. Its panels are packed from a copy of the image, a chunk at a time; where an engine needs words of
-several elements, or the weights are in panels, the columns of some windows at a time are written out first, and stay in
-a near cache until they are multiplied. Groups of few filters are `convolution_chains`'. What windows
-look at is `windows`'. Start at `Convolution`.
+kernel, in that order. Its panels are packed, a chunk at a time, from a copy of the image, or of what some rows of
+windows look at of a large one; where an engine needs words of several elements, or the weights are in panels, the
+columns of some windows at a time are written out first, and stay in a near cache until they are multiplied. Groups of
+few filters are `convolution_chains`'. What windows look at is `windows`'. Start at `Convolution`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How windows slide along an image, where the image lies that they look at, and how it is copied there.
+"""How windows slide along an image, where the image lies that they look at, how it is copied there, and how operands of
+what follows lie beside them.
 
 An image is copied where a window reaches beyond it, which reads as +0, or where neighbouring windows do not lie side by
 side: by its phases, every s-th row and column of it, among which windows s apart are neighbours. Start at `Slide`.

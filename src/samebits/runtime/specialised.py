@@ -207,16 +207,17 @@ class Specialised:
     """A program bound to sizes: its table of native calls, its constants, and how results and status are laid out.
 
     Attributes:
+        table: The table, which takes the arena and then what `run_on` takes.
         ran: Whether a session ran it before.
     """
 
-    __slots__ = ("_lowered", "_status", "_table", "ran")
+    __slots__ = ("_lowered", "_status", "ran", "table")
 
     def __init__(self, lowered: Lowered, threads: int) -> None:
         self._lowered = replace(lowered, calls=(), origins=())  # which are in the table
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
         constants = [constant.address for constant in lowered.constants]
-        self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
+        self.table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
         self.ran = False
 
     def run(self, given: Sequence[Value], new: Callable[..., Array] = empty) -> dict[str, Value]:
@@ -233,11 +234,6 @@ class Specialised:
     def outputs(self) -> tuple[tuple[str, tuple[int, ...], Any], ...]:
         """Name, shape and dtype of each output: a dtype of NumPy's, or a DType where it is packed."""
         return self._lowered.outputs
-
-    @property
-    def table(self) -> Table:
-        """The table, which takes the arena and then what `run_on` takes."""
-        return self._table
 
     @property
     def status_bytes(self) -> int:
@@ -293,11 +289,11 @@ class Specialised:
     def _run_on(self, arena: scratch.PageBlock, addresses: list[int]) -> None:
         """Run the table on the addresses of arena, inputs and outputs."""
         if not self._lowered.checks:
-            self._table.run(addresses)
+            self.table.run(addresses)
             return
         status = self._status.from_address(arena.address)
         ctypes.memset(status, 0, self._lowered.status_bytes)
-        self._table.run(addresses)
+        self.table.run(addresses)
         for check in self._lowered.checks:
             mark, culprit = status[check.offset // 8 : check.offset // 8 + 2]
             if mark:

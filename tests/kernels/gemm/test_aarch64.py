@@ -6,11 +6,12 @@ import aarch64
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import product, product_of_codes, same
+from gemm_run import contraction, product, product_of_codes, same
 from rows import AARCH64_ROWS
 
 from samebits.codegen.isa import Isa
-from samebits.kernels.gemm import Matrix, Spec, fused, reference
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Matrix, Panels, Spec, fused, reference
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -32,6 +33,19 @@ def test_bits_on_aarch64(isa: Isa) -> None:
     a, b = draw(5, 300), draw(300, 14, seed=1)
     got = product(a, b, isa, spec=Spec(32, 2), run=aarch64.run_plan)
     assert same(got, reference(a, b, spec=Spec(32, 2)))
+
+
+@pytest.mark.parametrize("isa", AARCH64_ROWS, ids=lambda row: row.name)
+def test_transposed_tiles_on_aarch64(isa: Isa) -> None:
+    m, n, k = 13, 21, 30
+    a, b, bias, found = draw(m, k), draw(k, n, seed=1), draw(n, seed=2), np.empty((n, m), np.float32)
+    panels = np.zeros(gemm.packed_elements(k, n, isa, ()), np.float32)
+    aarch64.run_plan(gemm.plan_pack(k, n, Matrix(n, 1), isa, 1, ()), [b, panels])
+    epilogue, _ = fused(bias=Matrix(0, 1))
+    right = Panels(gemm.panel_columns(isa))
+    c = contraction(m, n, k, Matrix(k, 1), right, Matrix(1, m), epilogue=epilogue, sources=[Matrix(0, 1)])
+    aarch64.run_plan(gemm.plan(c, isa), [a, panels, bias, found])
+    assert same(found.T, reference(a, b, bias=bias))
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])

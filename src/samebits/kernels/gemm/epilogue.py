@@ -119,7 +119,7 @@ def arguments(c: Contraction, out: Operand, operands: Sequence[Operand], scratch
     return found
 
 
-def turned_lanes(isa: Isa, total: DType) -> int:
+def _turned_lanes(isa: Isa, total: DType) -> int:
     """The side of the squares that a tile is transposed by."""
     return (1 << isa.lanes.bit_length() - 1) * float32.size_bytes // total.size_bytes
 
@@ -134,7 +134,7 @@ class Finish:
     def __init__(self, b: Builder, d: Epilogue, nr: int, accumulates: bool = False, columns: int = 0) -> None:
         self._b, self._d, self._nr = b, d, nr
         if d.turned:
-            self._nr = turned_lanes(b.isa, d.total)
+            self._nr = _turned_lanes(b.isa, d.total)
             self._pitch = -(-d.turned // self._nr) * self._nr
             self._turned = b.local(d.total, -(-columns // self._nr) * self._nr * self._pitch)
             self._turn: Function = b.function("turn", [d.total, None, None, None, d.total, None], self._turn_body)
