@@ -182,16 +182,31 @@ class Shuffles(Registers):
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         rules.table(len(table), dtype, index)
         table = [rules.constant(x, dtype) for x in table]
-        permute = self._permutes.get((dtype.name, len(table) > 16)) if "lookup" in self.isa.instructions else None
-        if len(table) > 32:
-            permute = None
         parts = []
         for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
-            if permute is not None and size == 16:
+            permute = self._permute(dtype.name, size, len(table))
+            if permute is not None:
                 parts.append(permute(table, kind, part))
             else:
                 parts.append(self._load_lanes(table, dtype, kind, part, size))
         return Vector(dtype, tuple(parts), index.sizes)
+
+    def _permute(self, dtype: str, size: int, entries: int) -> Callable[[Sequence[float], str, str], str] | None:
+        """How so many lanes of a dtype are looked up in a table of so many entries, if it is in registers."""
+        if size == 8 and "lookup_at" in self.isa.instructions and dtype == "float32" and entries <= 8:
+            return self._permute8_single
+        if size != 16 or "lookup" not in self.isa.instructions:
+            return None
+        if dtype == "float64":
+            return self._permute16 if entries <= 16 else None
+        if dtype != "float32" or entries > 32:
+            return None
+        return self._permute16_single if entries <= 16 else self._permute32_single
+
+    def _permute8_single(self, table: Sequence[float], kind: str, part: str) -> str:
+        """Eight float32 of an 8-entry table: one vpermps."""
+        arguments = [("<8 x float>", _entries(table, 8)), (kind, part)]
+        return self.intrinsic("llvm.x86.avx2.permps", "<8 x float>", arguments)
 
     def _permute16(self, table: Sequence[float], kind: str, part: str) -> str:
         """Sixteen float64 of a 16-entry table: two vpermi2pd."""
@@ -227,15 +242,6 @@ class Shuffles(Registers):
         arguments = [halves[0], (kind, part), halves[1]]
         return self.intrinsic("llvm.x86.avx512.vpermi2var.ps.512", "<16 x float>", arguments)
 
-    @property
-    def _permutes(self) -> dict[tuple[str, bool], Callable[[Sequence[float], str, str], str]]:
-        """How sixteen lanes are looked up, by the dtype and whether the table has more than 16 entries."""
-        return {
-            ("float64", False): self._permute16,
-            ("float32", False): self._permute16_single,
-            ("float32", True): self._permute32_single,
-        }
-
     def _load_lanes(self, table: Sequence[float], dtype: DType, kind: str, part: str, size: int) -> str:
         element, entries = (
             element_type(dtype),
@@ -261,7 +267,7 @@ class Shuffles(Registers):
         return whole
 
 
-def _entries(table: Sequence[float]) -> str:
-    """At most 16 float32 constants, filled up with zeros."""
-    padded = [*table, *[0.0] * (16 - len(table))]
+def _entries(table: Sequence[float], count: int = 16) -> str:
+    """At most so many float32 constants, filled up with zeros."""
+    padded = [*table, *[0.0] * (count - len(table))]
     return "<" + ", ".join(f"float {literal(x, 'float')}" for x in padded) + ">"

@@ -18,6 +18,8 @@ from samebits.frozen import replace
 
 _UNSIGNED = {8: uint8, 16: dtypes.uint16, 32: uint32, 64: uint64}
 _MAGNITUDE, _EXPONENT, _SIGN = 0x7FFFFFFF, 0x7F800000, 0x80000000
+# Floats of 8 bits that are float16 but for the bias, and for the lowest bits of the fraction.
+_WITHIN_HALVES = (dtypes.float8_e5m2, dtypes.float8_e4m3, dtypes.float8_e4m3fn)
 
 
 def stored(dtype: DType) -> DType:
@@ -102,8 +104,8 @@ def number(b: Builder, x: Vector) -> Vector:
 def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False) -> Vector:
     """The value of a code of a float of at most 16 bits as float32, exactly; bits above the element do not matter.
 
-    Four bits are looked up where that is one instruction. Else exponent and fraction are put where float32 has them and
-    scaled by the difference of the biases, which makes subnormals right too.
+    Four bits are looked up where that is one instruction, or of their magnitude is. Else exponent and fraction are put
+    where float32 has them and scaled by the difference of the biases, which makes subnormals right too.
 
     Args:    often_subnormal: whether codes are subnormal so often that it pays not to multiply what float32 has as
              subnormal too, for which processors take up to a hundred cycles. Those of fewer than 8 bits always are.
@@ -111,8 +113,16 @@ def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False
     if dtype.width_bits <= 4 and "lookup" in b.isa.instructions and code.width % 16 == 0:
         place = b.bitcast(b.bit_and(b.convert(code, uint32), b.constant(15, uint32, code.width)), int32)
         return b.lookup([float(dtype.decode(k)) for k in range(16)], float32, place)
+    if dtype is dtypes.float4_e2m1fn and "lookup_at" in b.isa.instructions and code.width % 8 == 0:
+        code = b.convert(code, uint32)
+        place = b.bitcast(b.bit_and(code, b.like(code, 7)), int32)
+        magnitude = b.lookup([float(dtype.decode(k)) for k in range(8)], float32, place)
+        sign = b.bit_and(b.shift_left(code, 28), b.like(code, _SIGN))
+        return b.bitcast(b.bit_or(b.bitcast(magnitude, uint32), sign), float32)
     if dtype is float16 and "float16" in b.isa.instructions:
         return b.convert(b.bitcast(b.convert(code, dtypes.uint16), float16), float32)
+    if code.dtype.width_bits <= float16.width_bits and "float16" in b.isa.instructions and dtype in _WITHIN_HALVES:
+        return _by_halves(b, code, dtype)
     code = b.convert(code, uint32)
     if dtype is bfloat16:
         return b.bitcast(b.shift_left(code, 16), float32)
@@ -142,6 +152,23 @@ def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False
         low = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1))
         value = b.select(b.equal(low, b.like(code, sign_bit)), nan, value)
     return value
+
+
+def _by_halves(b: Builder, code: Vector, dtype: DType) -> Vector:
+    """The value of a float of 8 bits by way of float16, whose conversion makes subnormals right and takes no longer for
+    them: exponent and fraction are put where it has them, and what it makes is scaled by the difference of the biases.
+
+    The first code that is infinite or NaN is a step below a power of two, so that a step carries from it and those
+    after it alone into the highest bit of float16's exponent, whose other bits are ones then.
+    """
+    half = b.shift_left(b.convert(code, dtypes.uint16), float16.width_bits - dtype.width_bits)
+    if dtype.exponent_bits < float16.exponent_bits:
+        lower = b.bitcast(b.shift_right(b.bitcast(half, dtypes.int16), 1), dtypes.uint16)
+        half = b.bit_and(lower, b.like(half, 0xBFFF))  # of the sign, which was copied, one bit
+        step = float16.mantissa_bits - (0 if dtype.has_infinity else dtype.mantissa_bits)
+        half = b.bit_or(half, b.bit_and(b.add(half, b.like(half, 1 << step)), b.like(half, 0x4000)))
+    value = b.convert(b.bitcast(half, float16), float32)
+    return value if dtype.bias == float16.bias else b.mul(value, b.like(value, 2.0 ** (float16.bias - dtype.bias)))
 
 
 def by_table(b: Builder, x: Vector, dtype: DType) -> Vector:

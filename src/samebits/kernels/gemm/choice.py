@@ -268,7 +268,9 @@ def tile_of(
         is_equal = engine.sums_blocks and inner.runs.words > 0
         if given.tile is None and is_equal and tile == machine.blocks and machine.equal_blocks is not None:
             return machine.equal_blocks, ()
-        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, tiles.SHORT if is_short else None)
+        low = tiles.with_sums_of_blocks(tile, isa, tiles.SHORT if is_short else None)
+        if not given.tile and (engine.sums_blocks or low.mr * low.nv >= tiles.CHAINS):
+            tile = low
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()

@@ -134,13 +134,15 @@ class _DequantizedChunk:
         return b.convert(convert.number(b, b.bitcast(code, dtype)), float32)
 
     def _codes(self, elements: Pointer, i: Index) -> tuple[Vector, Vector]:
-        """The codes of elements i, i+2, ... and i+1, i+3, ..., uint32."""
+        """The codes of elements i, i+2, ... and i+1, i+3, ..., uint32 or, of floats of 8 bits, uint16."""
         b, width = self.b, self.d.element.width_bits
         if width == 6:
             return self._sixes(b.offset(elements, i // 4 * 3))
         kind = uint8 if width == 4 else uint16
         whole = b.offset(elements, i * width // 8)
-        both = b.convert(b.load(b.cast(whole, kind, aligned=False), 0, self.pairs), uint32)
+        both = b.load(b.cast(whole, kind, aligned=False), 0, self.pairs)
+        if width < 8 or self.d.element.is_integer:
+            both = b.convert(both, uint32)
         return b.bit_and(both, b.like(both, (1 << width) - 1)), b.shift_right(both, width)
 
     def _sixes(self, start: Pointer) -> tuple[Vector, Vector]:
