@@ -10,7 +10,7 @@ import rows
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
-from samebits.dtypes import float32, float64
+from samebits.dtypes import float32, float64, int8
 from samebits.native import compile
 
 X86 = pytest.mark.skipif(isas.host_arch() != "x86_64", reason="reads x86-64 assembly")
@@ -55,6 +55,11 @@ def fused(b: Builder, description: int) -> None:
     """x * y + z, one rounding."""
     p, width = b.pointer("p", float32), description
     b.store(p, 0, b.fma(b.load(p, 0, width), b.load(p, width, width), b.load(p, 2 * width, width)))
+
+
+def narrowed(b: Builder, description: int) -> None:
+    """A vector of floats as bytes."""
+    b.store(b.pointer("y", int8), 0, b.convert(b.load(b.pointer("x", float32), 0, description), int8))
 
 
 def instructions(spec: KernelSpec, arch: str | None = None) -> list[tuple[str, str]]:
@@ -166,3 +171,10 @@ def test_loops_are_not_unrolled_where_the_text_does_that_itself(row: str, arch: 
         for u in (True, False)
     ]
     assert counts == [4, 1]
+
+
+@X86
+def test_registers_of_eight_lanes_become_narrower_together() -> None:
+    names = [name for name, _ in instructions(KernelSpec(narrowed, 32, ("x", "y"), rows.row_named("avx2")))]
+    assert [names.count(name) for name in ("vcvttps2dq", "vpackusdw", "vpackuswb")] == [4, 2, 1]
+    assert "vpshufb" not in names  # which makes one register narrower

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -262,6 +263,14 @@ def test_integers_are_summed_by_bytes_where_blocks_have_equal_runs() -> None:
     long = planned("int8", "int8", 4096, 4096, spec=Spec(4096))
     assert "engine: int8 x uint8 blocks" in long  # of 256 elements all sums are exact
     assert "engine: fma float32" in planned("float6_e3m2fn", "float4_e2m1fn", 16, 16)
+
+
+@pytest.mark.parametrize("isa", [row for row in PRODUCT_ROWS if row.registers >= 16], ids=lambda row: row.name)
+def test_tiles_have_chains_that_hide_the_latency_of_fma(isa: Isa) -> None:
+    a, b = elements("float8_e4m3fn", 64, 256), elements("float8_e4m3fn", 256, 64)
+    made = contraction(a, b, scales(E8M0, 64, 8), scales(E8M0, 8, 64), (32, 32))
+    high, width = map(int, re.findall(r"R (\d+)", dict(gemm.plan(made, isa, 1).facts)["tile"])[:2])
+    assert high * width // isa.lanes >= 8
 
 
 def test_sums_whose_bits_are_floats_keep_every_scale_of_a_byte() -> None:
