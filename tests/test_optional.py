@@ -10,6 +10,7 @@ import sys
 import tomllib
 
 import pytest
+import size_report
 
 import samebits as sb
 from samebits import optional
@@ -218,7 +219,7 @@ def is_answered(node):
 
 def parts(path):
     """The statements of a module, at all depths."""
-    return list(ast.walk(ast.parse(path.read_text())))
+    return list(ast.walk(size_report.parsed(path)))
 
 
 def test_every_module_that_imports_such_a_package_answers_where_it_is_missing():

@@ -8,6 +8,7 @@ in, and how near their values are is found by the NumPy reference on numbers of 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import pathlib
@@ -146,15 +147,18 @@ def _named(names: tuple[str, ...]) -> str:
     return f"{len(names)}"
 
 
+@functools.cache
 def _numbers(kind: str, shape: tuple[int, int]) -> Array:
-    """float32 numbers of one kind."""
+    """float32 numbers of one kind, which nobody writes into."""
     rng = np.random.default_rng(11)
     x = rng.standard_t(3, shape) if kind == "heavy" else rng.standard_normal(shape)
     if kind == "0.02":
         x = x * 0.02
     if kind == "wide":
         x = x * np.exp2(rng.integers(-12, 13, (shape[0], shape[1] // 16))).repeat(16, 1)
-    return x.astype(np.float32)
+    found: Array = x.astype(np.float32)
+    found.flags.writeable = False
+    return found
 
 
 _SHAPE = (256, 1024)

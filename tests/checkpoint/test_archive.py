@@ -191,15 +191,16 @@ def given(folder: pathlib.Path) -> pathlib.Path:
     return folder / "given.npz"
 
 
+@pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 5)]])
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed, checkpoint.save])
-def test_five_thousand_mutations_are_read_or_one_sentence(tmp_path: pathlib.Path, write: Any) -> None:
-    path, r = tmp_path / "x.npz", random.Random(0)
+def test_a_thousand_mutations_are_read_or_one_sentence(tmp_path: pathlib.Path, write: Any, seed: int) -> None:
+    path, r = tmp_path / "x.npz", random.Random(seed)
     if write is checkpoint.save:
         write(path, checkpoint.load(given(tmp_path)), metadata={"a": "b"})
     else:
         write(path, **ARRAYS)
     data, whole, taken = path.read_bytes(), checkpoint.load(path), 0
-    for _ in range(5000):
+    for _ in range(1000):
         changed = bytearray(data)
         for _ in range(r.choice((1, 1, 2, 4))):
             at = r.randrange(len(changed) or 1)
@@ -220,4 +221,4 @@ def test_five_thousand_mutations_are_read_or_one_sentence(tmp_path: pathlib.Path
             continue
         taken += 1
         assert all(found[name].equal_bits(whole[name]) for name in found if name in whole)
-    assert taken > 50
+    assert taken > 10

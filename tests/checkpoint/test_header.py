@@ -283,14 +283,15 @@ def is_stricter(data: bytes) -> bool:
     return is_twice or has_note
 
 
-def test_ten_thousand_mutations_get_the_official_verdict_and_one_sentence(tmp_path: pathlib.Path) -> None:
-    path, r = tmp_path / "x.safetensors", random.Random(0)
+@pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 5)]])
+def test_two_thousand_mutations_get_the_official_verdict_and_one_sentence(tmp_path: pathlib.Path, seed: int) -> None:
+    path, r = tmp_path / "x.safetensors", random.Random(seed)
     data, taken, stricter = base(path), 0, 0
-    for _ in range(10_000):
+    for _ in range(2000):
         changed = mutated(data, r)
         is_taken, is_officially = not said(path, changed), official(changed)
         assert is_taken == is_officially or (is_officially and is_stricter(changed)), changed
         taken += is_taken
         stricter += is_officially and not is_taken
-    assert taken > 500
-    assert 0 < stricter < 1000
+    assert taken > 100
+    assert 0 < stricter < 200

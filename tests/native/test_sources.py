@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+import size_report
 
 import samebits
 from samebits import cache, tuning
@@ -31,7 +32,7 @@ TEXTS = [name for name in MODULES if name.startswith(("samebits.kernels", "sameb
 def imported(path: pathlib.Path) -> set[str]:
     """The modules of the package that a file imports, as Python's own parser has it, but for the front door."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(size_report.parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
