@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
-# What loops over the elements, and the interpreter, take long for.
+# What the interpreter takes long for.
 LONG = ("rows of windows in parts", "phases in parts", "apart in parts", "a line in parts", "a volume in parts",
         "depth in parts", "long sums of few windows", "long sums of many filters",
         "narrow rows of windows", "wide rows of windows", "depth of wide rows", "depth of wide rows in phases",
