@@ -101,7 +101,7 @@ def printed(path, *words):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if path != TRAINING], ids=lambda path: path.name)
 def test_example_runs(path):
-    # Its model takes four times as long for sequences of 16.
+    # For sequences of 16 the one that has a real model takes half as long again.
     printed(path, *["4"] * (path.name == "minilm.py"))
 
 
