@@ -143,15 +143,17 @@ def main() -> None:
 
 def print_pairs() -> None:
     """Print what exp in pairs of float32 is made of."""
-    step = LOG2 / 32
-    first = mpmath.nint(step * 2**29) / 2**29
-    print(f"# log(2) / 32: {float(first).hex()} + {float(single(step - first)).hex()}")
-    end = step / 2 * real("1.0002")
-    fit = Fit("", -end, end, 2, lambda r: (mpmath.expm1(r) - r) / r**2 if abs(r) > real(10) ** -30 else real("0.5"),
-              lambda r, p: 1 + r + r * r * p, mpmath.exp)  # fmt: skip
-    coefficients = [single(c) for c in interpolate(fit)]
-    print(f"# (e**r - 1 - r) / r**2: relative error of e**r 2**{error_bits(fit, coefficients):.1f}")
-    print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
+    first = mpmath.nint(LOG2 * 2**24) / 2**24
+    print(f"# log(2): {float(first).hex()} + {float(single(LOG2 - first)).hex()}")
+    for count, degree in ((32, 2), (8, 3)):
+        end = LOG2 / count / 2 * real("1.0002")
+        fit = Fit("", -end, end, degree,
+                  lambda r: (mpmath.expm1(r) - r) / r**2 if abs(r) > real(10) ** -30 else real("0.5"),
+                  lambda r, p: 1 + r + r * r * p, mpmath.exp)  # fmt: skip
+        coefficients = [single(c) for c in interpolate(fit)]
+        bits = error_bits(fit, coefficients)
+        print(f"# (e**r - 1 - r) / r**2 of {count} steps: relative error of e**r 2**{bits:.1f}")
+        print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
     powers = [mpmath.power(2, real(i) / 32) for i in range(32)]
     print("# 2**(i / 32) in float32, its bits less i << 18; then what that rounding took off the logarithm")
     for i, power in enumerate(powers):

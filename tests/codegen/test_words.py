@@ -190,7 +190,7 @@ def _words() -> list[Word]:
         add(name, [bool_, bool_], bool_, function)
     add("invert", [bool_], bool_, operator.invert)
     add("select", [bool_, bool_, bool_], bool_, np.where)
-    for entries in (1, 5, 16, 17, 40):
+    for entries in (1, 5, 8, 9, 16, 17, 40):
         for d in (float32, float64, int32, int64):
             table = tuple(float(v) for v in np.arange(entries) * 3 - 7)
             add(

@@ -164,7 +164,10 @@ def may_need_canonical(expression: Expression, value: int) -> bool:
         or node.dtype not in (dtypes.float32, dtypes.float64)
     ):
         return False
-    return node.op.startswith("row_") or functions.row(node.op).arithmetic
+    if node.op.startswith("row_"):
+        return True
+    row = functions.row(node.op)
+    return row.arithmetic and not row.canonical
 
 
 def _is_settled(node: Term) -> bool:

@@ -334,7 +334,7 @@ _MARGINS = (
 
 
 def emit(b: Builder, x: Vector) -> Vector:
-    """erf(x), correctly rounded; a NaN lane gives some NaN."""
+    """erf(x), correctly rounded, NaN canonical."""
     size = b.abs(x)
     high, low, margin = _pair(b, b.select(b.less(b.like(x, _MOST), size), b.like(x, _MOST), size))
     less, more = b.add(high, low), b.add(high, b.fma(high, margin, low))

@@ -1,11 +1,12 @@
-"""exp and exp2 of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
+"""exp and exp2 of float32 in lanes of float32: a pair of them nearly always tells which way the result rounds.
 
-x = k * log(2) / 32 + r, and e**x = 2**(k // 32) * t * (1 + r + tail), t = 2**(k % 32 / 32) rounded to float32, and
-`tail` is what r leaves of e**r together with what that rounding took off. The sum is found as high + low, which errs by
-less than 2**-36 of it (2**-36.07 at most): where high + low rounds alike with 2**-35.68 taken off and put on, that is
-the result, else the vector is computed in float64, as one in 150 is (Ziv 1991). These are half the instructions of
-the way by float64; that none of the 2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s *
-log(2) where x = k / 32 + s, which is exact: two steps more find r as a pair. Start at `emit`.
+x = k * log(2) / n + r, n being 32, or 8 where a register has eight lanes: as many as it looks up at once. e**x =
+2**(k // n) * t * (1 + r + tail), t = 2**(k % n / n) rounded to float32, and `tail` is what r leaves of e**r together
+with what that rounding took off. The sum is found as high + low, which errs by less than a margin: where high + low
+rounds alike with it taken off and put on, that is the result, else the vector is computed in float64, as one in 400 is
+of sixteen lanes, one in 40 of eight (Ziv 1991). These are half the instructions of the way by float64; that none of the
+2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s * log(2) where x = k / n + s, which is
+exact: two steps more find r as a pair. Start at `emit`.
 """
 
 from __future__ import annotations
@@ -14,24 +15,46 @@ from collections.abc import Iterable
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Vector
+from samebits.frozen import dataclass
 from samebits.kernels.functions import rounded
-from samebits.kernels.functions.exponentials import EXP2, EXP_BY_TABLE
+from samebits.kernels.functions.exponentials import EXP, EXP2, EXP_BY_TABLE
 from samebits.kernels.functions.rounded import CorrectlyRounded
 
+# power, first, tail and r**2: see `parts`.
+Parts = tuple[Vector, Vector, Vector, Vector]
+# A number less a margin, as the unevaluated sum of two float32, and twice that margin as a part of it.
+Less = tuple[Vector, Vector, Vector]
 # Adding it to |x| < 2**22 rounds x to an integer and leaves it, in two's complement, in the low bits.
 _ROUNDER = float.fromhex("0x1.8p+23")
-_PER_STEP = float.fromhex("0x1.715476p+5")  # 32 / log(2)
-# log(2) / 32 = the sum of the two. k times the first is exact in 24 bits, and so is x less that: a multiple of 2**-30,
-# as x is from 2**-7 on, below which k is 0, and less than 2**-6.
-_STEP, _STEP_REST = float.fromhex("0x1.62e43p-6"), float.fromhex("-0x1.05c61p-34")
-# log(2) = the sum of the two.
+_PER_LOG_2 = float.fromhex("0x1.715476p+0")  # 1 / log(2)
+# log(2) = the sum of the two. k / n times the first is a multiple of 2**-28 and so is x, where k is not 0 (2**-30 where
+# n is 32); their difference is below 2**-4 (2**-6), so that a float32 holds it.
 _LOG_2, _LOG_2_REST = float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")
-# (e**r - 1 - r) / r**2 on |r| <= log(2) / 64; relative error of e**r 2**-41.5.
-_TAIL = ("0x1.000000p-1", "0x1.5555b8p-3", "0x1.555596p-5")
-# Beyond it 2**-38 of the result may be subnormal: of e**x, and of 2**x.
-_WITHIN, _WITHIN_OF_2 = 75.0, 108.0
-# What is taken off, as a part of the result.
-_MARGIN = 1.25 * 2.0**-36
+# Beyond it 2**-48 of the result may be subnormal: of e**x, and of 2**x.
+_WITHIN, _WITHIN_OF_2 = 69.5, 100.5
+# More than the sum errs by, as a part of it: a part of r**2, which the tail is made of, and what all else errs by.
+OF_SQUARE, OF_ALL = 1.5 * 2.0**-23, 1.75 * 2.0**-45
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How finely x is cut.
+
+    Attributes:
+        count: Steps of log(2): how many entries are looked up by one instruction.
+        tail: (e**r - 1 - r) / r**2 on |r| <= log(2) / (2 * count), the constant, 1/2, first.
+        row: e**x in float64.
+    """
+
+    count: int
+    tail: tuple[str, ...]
+    row: CorrectlyRounded
+
+
+# Relative error of e**r 2**-41.5.
+_OF_SIXTEEN_LANES = Steps(32, ("0x1.000000p-1", "0x1.5555b8p-3", "0x1.555596p-5"), EXP_BY_TABLE)
+# Relative error of e**r 2**-39.2.
+_OF_EIGHT_LANES = Steps(8, ("0x1.000000p-1", "0x1.555556p-3", "0x1.555acep-5", "0x1.111432p-7"), EXP)
 # 2**(i / 32) in float32, its bits less i << 18: what adding the bits of k, moved to the exponent, puts back.
 _POWERS = (
     "0x1.000000p+0",
@@ -105,80 +128,87 @@ _RESTS = (
 
 
 def emit(b: Builder, x: Vector) -> Vector:
-    """e**x, correctly rounded; a NaN lane gives some NaN."""
-    return _rounded(b, x, pair(b, x, _MARGIN), _WITHIN, EXP_BY_TABLE)
+    """e**x, correctly rounded, NaN canonical."""
+    return _rounded(b, x, less(b, x), _WITHIN, _steps(b).row)
 
 
 def emit_exp2(b: Builder, x: Vector) -> Vector:
-    """2**x, correctly rounded; a NaN lane gives some NaN."""
-    return _rounded(b, x, pair_of_2(b, x, _MARGIN), _WITHIN_OF_2, EXP2)
+    """2**x, correctly rounded, NaN canonical."""
+    return _rounded(b, x, less_of_2(b, x), _WITHIN_OF_2, EXP2)
 
 
-def _rounded(b: Builder, x: Vector, sum_less: tuple[Vector, Vector], within: float, row: CorrectlyRounded) -> Vector:
-    """The pair of f(x) * (1 - margin) as float32, by the row of float64 where the margin leaves it open."""
-    high, low = sum_less
-    less, more = b.add(high, low), b.add(high, b.fma(high, b.like(high, 2 * _MARGIN), low))
+def _rounded(b: Builder, x: Vector, found: Less, within: float, row: CorrectlyRounded) -> Vector:
+    """What is less than f(x) by a margin as float32, by the row of float64 where the margin leaves it open."""
+    high, low, doubled = found
+    less, more = b.add(high, low), b.add(high, b.fma(high, doubled, low))
     doubt = b.invert(b.bit_and(b.less_equal(b.abs(x), b.like(x, within)), b.equal(less, more)))
-    found = [less]
-    for _ in b.when(b.any(doubt), found):
+    result = [less]
+    for _ in b.when(b.any(doubt), result):
         # Rows are masked by what is far below every limit: it does not ask for float64.
         nothing = b.less(x, b.like(x, row.low))
-        found[0] = b.select(nothing, b.like(x, 0.0), less)
-        for _ in b.when(b.any(b.bit_and(doubt, b.invert(nothing))), found):
-            found[0] = rounded.emit(b, row, x)
-    return found[0]
+        result[0] = b.select(nothing, b.like(x, 0.0), less)
+        for _ in b.when(b.any(b.bit_and(doubt, b.invert(nothing))), result):
+            result[0] = rounded.emit(b, row, x)
+    return result[0]
 
 
-def pair(b: Builder, x: Vector, margin: float = 0.0) -> tuple[Vector, Vector]:
-    """e**x * (1 - margin), |x| <= 88, as a float32 and what it lacks, which is at most 2**-14 of it."""
-    power, first, tail, _ = parts(b, x, margin)
-    return _summed(b, power, first, tail)
+def less(b: Builder, x: Vector) -> Less:
+    """e**x * (1 - margin), |x| <= 88, as a float32 and what it lacks, and twice the margin."""
+    return _summed(b, parts(b, x, is_less=True))
 
 
-def pair_of_2(b: Builder, x: Vector, margin: float) -> tuple[Vector, Vector]:
-    """2**x * (1 - margin), |x| <= 126, as a float32 and what it lacks."""
-    rounder, log_2 = b.like(x, _ROUNDER), b.like(x, _LOG_2)
-    shifted = b.fma(x, b.like(x, 32.0), rounder)
-    s, place = b.fma(b.sub(rounder, shifted), b.like(x, 1 / 32), x), b.bitcast(shifted, dtypes.int32)
+def less_of_2(b: Builder, x: Vector) -> Less:
+    """2**x * (1 - margin), |x| <= 126, as a float32 and what it lacks, and twice the margin."""
+    count, rounder, log_2 = _steps(b).count, b.like(x, _ROUNDER), b.like(x, _LOG_2)
+    shifted = b.fma(x, b.like(x, count), rounder)
+    s, place = b.fma(b.sub(rounder, shifted), b.like(x, 1 / count), x), b.bitcast(shifted, dtypes.int32)
     first = b.mul(s, log_2)
-    rest = b.add(b.fma(s, log_2, b.neg(first)), _rests(b, place, margin))
-    power, first, tail, _ = _completed(b, place, first, b.fma(s, b.like(x, _LOG_2_REST), rest))
-    return _summed(b, power, first, tail)
+    rest = b.add(b.fma(s, log_2, b.neg(first)), _rests(b, place, is_less=True))
+    return _summed(b, _completed(b, place, first, b.fma(s, b.like(x, _LOG_2_REST), rest), is_less=True))
 
 
-def _summed(b: Builder, power: Vector, first: Vector, tail: Vector) -> tuple[Vector, Vector]:
-    """power * (1 + first + tail), as a float32 and what it lacks."""
+def _summed(b: Builder, found: Parts) -> Less:
+    """power * (1 + first + tail), as a float32 and what it lacks, and twice the margin."""
+    power, first, tail, square = found
     high = b.fma(power, first, power)
-    return high, b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
+    low = b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
+    return high, low, b.fma(square, b.like(square, 2 * OF_SQUARE), b.like(square, 2 * OF_ALL))
 
 
-def parts(b: Builder, x: Vector, margin: float = 0.0) -> tuple[Vector, Vector, Vector, Vector]:
-    """power, first, tail, r**2 of e**x * (1 - margin) = power * (1 + first + tail), |x| <= 88.
+def parts(b: Builder, x: Vector, is_less: bool = False) -> Parts:
+    """power, first, tail, r**2 of e**x = power * (1 + first + tail), |x| <= 88; the tail less the margin on request.
 
-    power * first has at most 24 bits more than power, and r, |r| <= log(2) / 64, is first but for 2**-24 at most. The
-    tail errs by less than r**2 / 2**24, all else by less than 2**-47 of the result.
+    power * first has at most 24 bits more than power, and r is first but for 2**-24 at most.
     """
-    rounder, step, step_rest = (b.like(x, c) for c in (_ROUNDER, _STEP, _STEP_REST))
-    shifted = b.fma(x, b.like(x, _PER_STEP), rounder)
+    count, rounder = _steps(b).count, b.like(x, _ROUNDER)
+    shifted = b.fma(x, b.like(x, count * _PER_LOG_2), rounder)
     minus_k, place = b.sub(rounder, shifted), b.bitcast(shifted, dtypes.int32)
-    return _completed(b, place, b.fma(minus_k, step, x), b.fma(minus_k, step_rest, _rests(b, place, margin)))
+    first = b.fma(minus_k, b.like(x, _LOG_2 / count), x)
+    rest = b.fma(minus_k, b.like(x, _LOG_2_REST / count), _rests(b, place, is_less))
+    return _completed(b, place, first, rest, is_less)
 
 
-def _completed(b: Builder, place: Vector, first: Vector, rest: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+def _completed(b: Builder, place: Vector, first: Vector, rest: Vector, is_less: bool) -> Parts:
     """power, first, tail, r**2, where r = first + rest and `place` has k in its low bits."""
-    r = b.add(first, rest)
+    steps, r = _steps(b), b.add(first, rest)
     square = b.mul(r, r)
-    tail = b.fma(rounded.polynomial(b, _TAIL, r), square, rest)
+    constant = float.fromhex(steps.tail[0]) - is_less * OF_SQUARE
+    curve = rounded.polynomial(b, (constant.hex(), *steps.tail[1:]), r)
     power = b.bitcast(_looked_up(b, map(float.fromhex, _POWERS), place), dtypes.int32)
-    power = b.bitcast(b.add(power, b.shift_left(place, 18)), dtypes.float32)
-    return power, first, tail, square
+    power = b.bitcast(b.add(power, b.shift_left(place, 24 - steps.count.bit_length())), dtypes.float32)
+    return power, first, b.fma(curve, square, rest), square
 
 
-def _rests(b: Builder, place: Vector, margin: float) -> Vector:
-    """What the power's rounding took off, and the margin."""
-    return _looked_up(b, [c - margin for c in map(float.fromhex, _RESTS)], place)
+def _rests(b: Builder, place: Vector, is_less: bool) -> Vector:
+    """What the power's rounding took off; less the part of the margin that is the same everywhere on request."""
+    return _looked_up(b, [c - is_less * OF_ALL for c in map(float.fromhex, _RESTS)], place)
 
 
 def _looked_up(b: Builder, table: Iterable[float], place: Vector) -> Vector:
-    """By the low five bits."""
-    return b.lookup(list(table), dtypes.float32, b.bit_and(place, b.like(place, 31)))
+    """By the low bits."""
+    count = _steps(b).count
+    return b.lookup(list(table)[:: 32 // count], dtypes.float32, b.bit_and(place, b.like(place, count - 1)))
+
+
+def _steps(b: Builder) -> Steps:
+    return _OF_SIXTEEN_LANES if b.isa.lanes >= 16 else _OF_EIGHT_LANES

@@ -139,7 +139,7 @@ _RESTS = (
 
 
 def log(b: Builder, x: Vector) -> Vector:
-    """The natural logarithm of x, correctly rounded; a NaN lane gives some NaN."""
+    """The natural logarithm of x, correctly rounded, NaN canonical."""
     return _settled(b, LOG, x, pair(b, x))
 
 

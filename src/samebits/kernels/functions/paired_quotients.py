@@ -1,10 +1,9 @@
-"""sigmoid and tanh of float32 in sixteen lanes of float32, as `paired_exponential` has exp.
+"""sigmoid and tanh of float32 in lanes of float32, as `paired_exponential` has exp.
 
-With e = e**-|x| sigmoid is 1 / (1 + e), or e / (1 + e) where x < 0; with e = e**(-2 * |x|) tanh of |x| is
-(1 - e) / (1 + e). Numerator and denominator are pairs of float32, and so is their quotient, high + low: where that
-rounds alike a margin below and above itself, that is the result, else the vector is computed in float64 (Ziv 1991), as
-about one in 100 is of normal numbers. That none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at
-`sigmoid`.
+sigmoid of -x is 1 / (1 + e**x), and tanh of |x| is 2 / (1 + e**x) - 1 of x = -2 * |x|. 1 + e**x is found as high + low,
+and 1 / (high + low) as q * (1 + t), q being 1 / high rounded. Where that rounds alike a margin below and above itself,
+that is the result, else the vector is computed in float64 (Ziv 1991), as about one in 100 of sixteen lanes and one in
+20 of eight is of normal numbers. That none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `sigmoid`.
 """
 
 from __future__ import annotations
@@ -13,21 +12,17 @@ from samebits.codegen.vocabulary import Builder, Vector
 from samebits.kernels.functions import paired_exponential, rounded
 from samebits.kernels.functions.exponentials import SIGMOID, TANH
 
-# A number as the unevaluated sum of two float32, the larger one first.
-Pair = tuple[Vector, Vector]
-# Beyond it the low part of e**x may be subnormal.
+# Beyond it e**-x may be subnormal or infinite.
 _WITHIN = 75.0
-# More than sigmoid errs by, as a part of it.
-_MARGIN = 1.25 * 2.0**-36
-# More than tanh errs by: a part of the square that the tail of e**x is made of, and what all else errs by.
-_OF_SQUARE, _OF_ALL = 2.0**-23, 2.0**-45
+# More than t errs by: a part of r**2, which the tail of e**x is made of, and what all else errs by; of any e**x, and
+# where it is at most 1.
+_OF_ANY, _OF_AT_MOST_ONE = (1.75 * 2.0**-23, 1.25 * 2.0**-43), (1.75 * 2.0**-24, 2.0**-45)
 
 
 def sigmoid(b: Builder, x: Vector) -> Vector:
-    """1 / (1 + e**-x), correctly rounded; a NaN lane gives some NaN."""
-    high, low = _sigmoid_pair(b, x)
-    margin = b.like(x, _MARGIN)
-    less, more = b.add(high, b.fma(b.neg(high), margin, low)), b.add(high, b.fma(high, margin, low))
+    """1 / (1 + e**-x), correctly rounded, NaN canonical."""
+    q, t, margin = _inverse(b, b.neg(_at_most(b, x, _WITHIN)))
+    less, more = b.fma(q, b.sub(t, margin), q), b.fma(q, b.add(t, margin), q)
     doubt = b.invert(b.bit_and(b.less_equal(b.like(x, -_WITHIN), x), b.equal(less, more)))
     found = [less]
     for _ in b.when(b.any(doubt), found):
@@ -35,21 +30,9 @@ def sigmoid(b: Builder, x: Vector) -> Vector:
     return found[0]
 
 
-def _sigmoid_pair(b: Builder, x: Vector) -> Pair:
-    """sigmoid(x) as a float32 and what it lacks, x >= -75."""
-    one, within, size = b.like(x, 1.0), b.like(x, _WITHIN), b.abs(x)
-    high, low = paired_exponential.pair(b, b.neg(b.select(b.less(within, size), within, size)))
-    total = b.add(one, high)
-    below = b.less(x, b.like(x, 0.0))
-    numerator = b.select(below, high, one), b.select(below, low, b.like(x, 0.0))
-    return _quotient(b, numerator, (total, b.add(b.add(b.sub(one, total), high), low)))
-
-
 def tanh(b: Builder, x: Vector) -> Vector:
-    """The hyperbolic tangent of x, correctly rounded; a NaN lane gives some NaN."""
-    limit, size = b.like(x, TANH.high), b.abs(x)
-    high, low, margin = _tanh_pair(b, b.select(b.less(limit, size), limit, size))
-    less, more = b.add(high, b.sub(low, margin)), b.add(high, b.add(low, margin))
+    """The hyperbolic tangent of x, correctly rounded, NaN canonical."""
+    less, more = _tanh_limits(b, x)
     doubt = b.invert(b.equal(less, more))
     found = [rounded.signed(b, x, less)]
     for _ in b.when(b.any(doubt), found):
@@ -63,37 +46,51 @@ def tanh(b: Builder, x: Vector) -> Vector:
 
 def one_more_tanh(b: Builder, x: Vector) -> Vector:
     """1 + tanh(x), tanh(x) correctly rounded first; a NaN lane gives some NaN. As `paired_error.one_more`."""
-    limit, size, one = b.like(x, TANH.high), b.abs(x), b.like(x, 1.0)
-    high, low, margin = _tanh_pair(b, b.select(b.less(limit, size), limit, size))
+    one = b.like(x, 1.0)
     sign = rounded.signed(b, x, one)
-    less, more = (b.fma(sign, b.add(high, y), one) for y in (b.sub(low, margin), b.add(low, margin)))
+    less, more = (b.fma(sign, y, one) for y in _tanh_limits(b, x))
     found = [less]
     for _ in b.when(b.any(b.invert(b.equal(less, more))), found):
         found[0] = b.add(one, rounded.emit(b, TANH, x))
     return found[0]
 
 
-def _tanh_pair(b: Builder, x: Vector) -> tuple[Vector, Vector, Vector]:
-    """tanh(x) of 0 <= x <= 9.02 as a float32 and what it lacks, and a margin.
+def _tanh_limits(b: Builder, x: Vector) -> tuple[Vector, Vector]:
+    """tanh(|x|) less and more a margin, as float32; what is tiny is less than the margin."""
+    size = _at_most(b, b.abs(x), TANH.high)
+    q, t, margin = _inverse(b, b.neg(b.add(size, size)), is_at_most_one=True)
+    double = b.add(q, q)
+    high = b.sub(double, b.like(x, 1.0))  # exactly, as double is from 1 to 2
+    return b.fma(double, b.sub(t, margin), high), b.fma(double, b.add(t, margin), high)
 
-    What is tiny, where the low part might be subnormal, is less than the margin.
+
+def _at_most(b: Builder, x: Vector, limit: float) -> Vector:
+    """x, or the limit where x is above it: one instruction, which passes on NaN."""
+    return b.select(b.less(b.like(x, limit), x), b.like(x, limit), x)
+
+
+def _inverse(b: Builder, x: Vector, is_at_most_one: bool = False) -> tuple[Vector, Vector, Vector]:
+    """1 / (1 + e**x) = q * (1 + t), |x| <= 75: q, t and a margin.
+
+    Args:    is_at_most_one: whether e**x is.
     """
-    one, two = b.like(x, 1.0), b.like(x, 2.0)
-    power, first, tail, square = paired_exponential.parts(b, b.neg(b.add(x, x)))
-    # 1 - e is (1 - power) - power * first - power * tail, and the first two differ by what a float32 holds.
-    minus, rest = b.neg(power), b.sub(one, power)
-    lost = b.sub(b.sub(one, rest), power)
-    high = b.fma(minus, first, rest)
-    low = b.fma(minus, tail, b.add(b.fma(minus, first, b.sub(rest, high)), lost))
-    total = b.sub(two, high)
-    high, low = _quotient(b, (high, low), (total, b.sub(b.sub(b.sub(two, total), high), low)))
-    return high, low, b.fma(square, b.like(x, _OF_SQUARE), b.like(x, _OF_ALL))
-
-
-def _quotient(b: Builder, x: Pair, y: Pair) -> Pair:
-    """x / y as a float32 and what it lacks; low parts are at most 2**-14 of the high ones."""
-    reciprocal = b.div(b.like(y[0], 1.0), y[0])
-    high = b.mul(x[0], reciprocal)
-    minus = b.neg(high)
-    low = b.mul(b.fma(minus, y[1], b.add(b.fma(minus, y[0], x[0]), x[1])), reciprocal)
-    return high, b.fma(b.neg(low), b.mul(y[1], reciprocal), low)
+    power, first, tail, square = paired_exponential.parts(b, x)
+    one = b.like(x, 1.0)
+    larger, smaller = one, power
+    if not is_at_most_one:
+        is_larger = b.less(one, power)
+        larger, smaller = b.select(is_larger, power, one), b.select(is_larger, one, power)
+    # high + low is larger + smaller + power * (first + tail).
+    total = b.add(larger, smaller)
+    lost = b.sub(smaller, b.sub(total, larger))
+    high = b.fma(power, first, total)
+    low = b.fma(power, tail, b.add(b.fma(power, first, b.sub(total, high)), lost))
+    # q * (high + low) is 1 - lack, so that 1 + t is the geometric series of what is lacking: at most 2**-14, or 2**-10
+    # where a register has eight lanes, which takes a term more.
+    q = b.div(one, high)
+    lack = b.fma(b.neg(q), low, b.fma(b.neg(q), high, one))
+    t = b.fma(lack, lack, lack)
+    if b.isa.lanes < 16:
+        t = b.fma(t, lack, lack)
+    of_square, of_all = _OF_AT_MOST_ONE if is_at_most_one else _OF_ANY
+    return q, t, b.fma(square, b.like(x, of_square), b.like(x, of_all))

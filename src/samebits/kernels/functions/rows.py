@@ -62,6 +62,7 @@ class FunctionRow:
         emit: `(b, result dtype, *vectors, *attribute)` to a vector.
         arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
         heavy: Worth keeping rather than computing twice.
+        canonical: `emit` itself makes NaN canonical, which may cost only the few vectors that have one.
 
     `reference` and `emit` of what computes are given no float narrower than float32: `meaning` and `lanes` convert.
     """
@@ -73,6 +74,7 @@ class FunctionRow:
     emit: Callable[..., Vector]
     arithmetic: bool = True
     heavy: bool = False
+    canonical: bool = False
 
     @property
     def arity(self) -> int:
@@ -261,7 +263,7 @@ ROWS: tuple[FunctionRow, ...] = (
     FunctionRow("cast", (_ANY,), "any", exact.cast, _emit_cast),
     _composed("quantize", (_F32, _F32, _BYTES), exact.quantize, heavy=True),
     _composed("requantize", (_SUMS, _F32, _F32, _F32, _BYTES), exact.requantize, heavy=True),
-    *[_composed(name, (_FLOATS,), heavy=True) for name in ROUNDED],
+    *[_composed(name, (_FLOATS,), heavy=True, canonical=True) for name in ROUNDED],
     _composed("pow", _PAIR, heavy=True),
     _composed("floor", (_FLOATS,), np.floor),
     _composed("ceil", (_FLOATS,), np.ceil),

@@ -54,17 +54,17 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
     (trigonometric.SIN, decimals.sin),
     (trigonometric.COS, decimals.cos),
 )
-# What is faster where a register has sixteen lanes.
-_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
-    "exp": paired_exponential.emit,
-    "exp2": paired_exponential.emit_exp2,
-    "erf": paired_error.emit,
-    "log": paired_logarithm.log,
-    "log2": paired_logarithm.log2,
-    "log10": paired_logarithm.log10,
-    "log1p": paired_logarithm.log1p,
-    "sigmoid": paired_quotients.sigmoid,
-    "tanh": paired_quotients.tanh,
+# What is faster in pairs of float32, by the least lanes that a register has for it: those of a table, or half of them.
+_PAIRED: Mapping[str, tuple[int, Callable[[Builder, Vector], Vector]]] = {
+    "exp": (8, paired_exponential.emit),
+    "exp2": (8, paired_exponential.emit_exp2),
+    "erf": (16, paired_error.emit),
+    "log": (16, paired_logarithm.log),
+    "log2": (16, paired_logarithm.log2),
+    "log10": (16, paired_logarithm.log10),
+    "log1p": (16, paired_logarithm.log1p),
+    "sigmoid": (8, paired_quotients.sigmoid),
+    "tanh": (8, paired_quotients.tanh),
 }
 # Of those, what there is a text of 1 + f(x) for.
 ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
@@ -79,13 +79,13 @@ BOUNDED: Mapping[str, Callable[..., Vector]] = {
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
-    """The text of float32, or of float64."""
-    wide = _WIDE.get(row.name)
+    """The text of float32, or of float64, NaN canonical."""
+    lanes, paired = _PAIRED.get(row.name, (0, None))
 
     def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
         if dtype is dtypes.float64:
-            return doubles.TEXTS[row.name](b, x)
-        return wide(b, x) if wide is not None and b.isa.lanes >= 16 else rounded.emit(b, row, x)
+            return b.canonical(doubles.TEXTS[row.name](b, x))
+        return paired(b, x) if paired is not None and b.isa.lanes >= lanes else rounded.emit(b, row, x)
 
     return emit
 
