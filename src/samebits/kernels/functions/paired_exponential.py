@@ -3,10 +3,10 @@
 x = k * log(2) / n + r, n being 32, or 8 where a register has eight lanes: as many as it looks up at once. e**x =
 2**(k // n) * t * (1 + r + tail), t = 2**(k % n / n) rounded to float32, and `tail` is what r leaves of e**r together
 with what that rounding took off. The sum is found as high + low, which errs by less than a margin: where high + low
-rounds alike with it taken off and put on, that is the result, else the vector is computed in float64, as one in 400 is
-of sixteen lanes, one in 40 of eight (Ziv 1991). These are half the instructions of the way by float64; that none of the
-2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s * log(2) where x = k / n + s, which is
-exact: two steps more find r as a pair. Start at `emit`.
+rounds alike with it taken off and put on, that is the result, else the vector is computed in float64 (Ziv 1991), as one
+in 330 is of sixteen normal numbers, one in 47 of eight. These are half the instructions of the way by float64; that
+none of the 2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s * log(2) where x = k / n +
+s, which is exact: two steps more find r as a pair. Start at `emit`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _PER_LOG_2 = float.fromhex("0x1.715476p+0")  # 1 / log(2)
 _LOG_2, _LOG_2_REST = float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")
 # Beyond it 2**-48 of the result may be subnormal: of e**x, and of 2**x.
 _WITHIN, _WITHIN_OF_2 = 69.5, 100.5
-# More than the sum errs by, as a part of it: a part of r**2, which the tail is made of, and what all else errs by.
+# More than the sum errs by, as a part of it: so much of r**2, and of 1. The tail is about r**2 / 2 and is rounded four
+# times by 2**-24 of itself: as square, as polynomial, with `rest` and in the low part. What is left of OF_SQUARE is for
+# the polynomial's own error. `rest` is at most 2**-22, and is rounded as often.
 OF_SQUARE, OF_ALL = 1.5 * 2.0**-23, 1.75 * 2.0**-45
 
 
