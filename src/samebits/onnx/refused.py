@@ -33,7 +33,6 @@ _BY_REASON: Mapping[str, str] = {
     ),
     "it adds up what overlaps in an order that no kernel has yet": "Col2Im MaxUnpool",
     "Fourier transforms are not there yet": "DFT STFT",
-    "convolutions of integers are not done yet": "ConvInteger QLinearConv",
     "nobody has written its row yet": (
         "CenterCropPad Det LRN MeanVarianceNormalization SwiGLU HannWindow HammingWindow BlackmanWindow MelWeightMatrix"
     ),

@@ -1,4 +1,4 @@
-"""ONNX operators over windows: pooling and convolution (numerics.md sections 2 and 8).
+"""ONNX operators over windows: pooling (numerics.md section 8); convolutions slide alike.
 
 The places of a window are strided slices of the padded input, one for each place of the kernel in row-major order; so
 the extents that a window slides along must be known when the model is loaded. The largest, which no order changes, is
@@ -15,10 +15,9 @@ import numpy as np
 
 from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
-from samebits.operations.convolution import Convolution
 from samebits.operations.operation import Array
 
-__all__ = ["ROWS"]
+__all__ = ["OPEN", "ROWS", "SLIDE", "Window", "dilations", "window_of"]
 
 # Places of a window that is added up, each of which is an operand.
 _MOST = 256
@@ -69,7 +68,7 @@ class Window:
         return total
 
 
-def _window(call: NodeCall, kernel: Sequence[int] | None = None) -> Window:
+def window_of(call: NodeCall, kernel: Sequence[int] | None = None) -> Window:
     """The window of a node; `kernel` where it is known from elsewhere than an attribute."""
     shape, given = call.fact(0).shape[2:], call.attributes
     kernel = given["kernel_shape"] if kernel is None else kernel
@@ -117,7 +116,7 @@ def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]
     b, x = call.b, _padded(call, x, window, padding, range(len(window.shape)))
     shape, stride = b.facts[x].shape, window.strides[-1]
     width = shape[-1]
-    assert isinstance(width, int)  # as `_window` found
+    assert isinstance(width, int)  # as `window_of` found
     if stride <= _PICKED or math.prod(window.kernel) < _OFTEN * stride:
         steps = (1, 1, *window.strides)
         return [b.slice(x, (0, 0, *place), (*shape[:2], *window.out), steps) for place in window.places()]
@@ -145,7 +144,7 @@ def _padded(call: NodeCall, x: str, window: Window, padding: Array, axes: Sequen
 
 def _max_pool(call: NodeCall) -> Sequence[str]:
     """The largest of each window, which is the largest along one axis after the other: no order changes it."""
-    dtype, window = call.fact(0).dtype, _window(call)
+    dtype, window = call.fact(0).dtype, window_of(call)
     lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
     x = call[0]
     for axis in range(len(window.shape)):
@@ -207,7 +206,7 @@ def _largest_along(call: NodeCall, x: str, axis: int, count: int, apart: int, ou
 
 def _average_pool(call: NodeCall) -> Sequence[str]:
     """The sum in the kernel's order from the first place on, divided by how many places count."""
-    dtype, window = call.fact(0).dtype, _window(call)
+    dtype, window = call.fact(0).dtype, window_of(call)
     # -0 is what no sum is changed by, a sum of -0 alone included.
     total = chained(call, "add", _slices(call, call[0], window, np.array([-0.0], dtype.numpy)))
     counts = window.counts(bool(call.attributes["count_include_pad"])).astype(dtype.numpy)
@@ -218,44 +217,25 @@ def _average_pool(call: NodeCall) -> Sequence[str]:
 
 def _lp_pool(call: NodeCall) -> Sequence[str]:
     """The sum of magnitudes, or the root of the sum of squares, in the order of `AveragePool`."""
-    b, window, order = call.b, _window(call), call.attributes["p"]
+    b, window, order = call.b, window_of(call), call.attributes["p"]
     values = _slices(call, call[0], window, np.zeros(1, call.fact(0).dtype.numpy))
     if order == 1:
         return (chained(call, "add", [b.apply("abs", value) for value in values]),)
     return (b.apply("sqrt", chained(call, "add", [b.apply("mul", value, value) for value in values])),)
 
 
-def _convolution(call: NodeCall) -> Sequence[str]:
-    """Weights times the windows' elements: K runs over channels of the group, then the kernel's places in order."""
-    b, x, w, groups = call.b, call.fact(0), call.fact(1), call.attributes["group"]
-    known = [size for size in (*x.shape[1:2], *w.shape) if isinstance(size, int)]
-    if len(known) != 1 + w.rank or w.rank != x.rank:
-        raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
-    channels, filters, depth, *kernel = known
-    if groups < 1 or channels != depth * groups or filters % groups:
-        raise Unsupported(f"{channels} channels and weights of {list(w.shape)} are no {groups} groups")
-    if call.attributes["kernel_shape"] not in (None, tuple(kernel)):
-        raise Unsupported(f"attribute 'kernel_shape' is not that of the weights, {kernel}")
-    window = _window(call, kernel)
-    attributes = Convolution(window.strides, window.dilations, window.before, window.out, groups)
-    (made,) = b.add("convolve", (call[0], call[1]), attributes)
-    if call.optional(2) is not None:
-        made = b.apply("add", made, b.reshape(call[2], (filters, *[1] * len(kernel))))
-    return (made,)
-
-
 _AUTO = Attribute("auto_pad", "NOTSET", "string", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
 _KERNEL = Attribute("kernel_shape", kind="ints")
-_SLIDE = (_AUTO, Attribute("pads", None, "ints"), Attribute("strides", None, "ints"))
+SLIDE = (_AUTO, Attribute("pads", None, "ints"), Attribute("strides", None, "ints"))
 _LARGE = f"windows of more than {_MOST} places"
-_OPEN = "extents of the image that are open when the model is loaded"
+OPEN = "extents of the image that are open when the model is loaded"
 
 
 def _ceil(since: int) -> Attribute:
     return Attribute("ceil_mode", 0, allowed=(0, 1), since=since)
 
 
-def _dilations(since: int = 1) -> Attribute:
+def dilations(since: int = 1) -> Attribute:
     return Attribute("dilations", None, "ints", since=since)
 
 
@@ -266,13 +246,13 @@ ROWS: tuple[OnnxRow, ...] = (
         _max_pool,
         (
             _KERNEL,
-            *_SLIDE,
+            *SLIDE,
             _ceil(10),
-            _dilations(10),
+            dilations(10),
             # It speaks of the second output only, which is not done.
             Attribute("storage_order", 0, allowed=(0, 1), since=8),
         ),
-        limits=f"the second output; {_OPEN}",
+        limits=f"the second output; {OPEN}",
     ),
     OnnxRow(
         "AveragePool",
@@ -280,12 +260,12 @@ ROWS: tuple[OnnxRow, ...] = (
         _average_pool,
         (
             _KERNEL,
-            *_SLIDE,
+            *SLIDE,
             _ceil(10),
-            _dilations(19),
+            dilations(19),
             Attribute("count_include_pad", 0, allowed=(0, 1), since=7),
         ),
-        limits=f"{_LARGE}; {_OPEN}",
+        limits=f"{_LARGE}; {OPEN}",
     ),
     OnnxRow(
         "LpPool",
@@ -293,19 +273,11 @@ ROWS: tuple[OnnxRow, ...] = (
         _lp_pool,
         (
             _KERNEL,
-            *_SLIDE,
+            *SLIDE,
             _ceil(18),
-            _dilations(18),
+            dilations(18),
             Attribute("p", 2, allowed=(1, 2)),
         ),
-        limits=f"other norms than 1 and 2; {_LARGE}; {_OPEN}",
-    ),
-    OnnxRow(
-        "Conv",
-        1,
-        _convolution,
-        (Attribute("kernel_shape", None, "ints"), *_SLIDE, _dilations(), Attribute("group", 1)),
-        inputs=3,
-        limits=_OPEN,
+        limits=f"other norms than 1 and 2; {_LARGE}; {OPEN}",
     ),
 )

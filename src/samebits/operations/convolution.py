@@ -12,8 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
-
 import numpy as np
 
 from samebits import dtypes
@@ -29,7 +27,6 @@ from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import PackedFacts
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
-from samebits.kernels.gemm.reference import product
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.operations import convolution_chains, dim, matmul
 from samebits.operations.axes import Axes, aligned
@@ -41,6 +38,7 @@ from samebits.operations.product import Options
 from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.views import text as sizes_text
 from samebits.operations.windows import (
+    EXTRAS,
     OUT,
     WORKSPACE,
     Beside,
@@ -88,6 +86,10 @@ class Convolution:
         weights: Their shape then.
         epilogue: Its input 0 is the product, which is float32 then; further operands broadcast to it, with the same
             element for all windows of an image or with one for each. None is the product itself.
+        names: What each operand is: the image and the weights, then what the product takes of integers, by the names
+            that `product.describe` has for them: a is the weights, b the image, whose zero point is what windows see
+            beside it. Each is one number, or one a filter. Those of the epilogue follow.
+        out_dtype: What integers are requantised to.
     """
 
     strides: Shape
@@ -99,20 +101,22 @@ class Convolution:
     packed: PackedFacts | None = None
     weights: Shape = ()
     epilogue: Expression | None = None
-
-    names: ClassVar[tuple[str, str]] = ("x", "w")
+    names: tuple[str, ...] = ("x", "w")
+    out_dtype: DType | None = None
 
     def __str__(self) -> str:
         words = [f"{self.groups} groups"] if self.groups > 1 else []
         words += [f"strides {list(self.strides)}"] if set(self.strides) != {1} else []
         words += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
         words += [f"from {[-step for step in self.before]}"] if any(self.before) else []
+        words += [f"with {', '.join(self.names[2:])}"] if self.names[2:] else []
         return ", ".join([*words, f"windows {list(self.out)}"]) + (text(self.epilogue) if self.epilogue else "")
 
     @property
     def product(self) -> MatrixProduct:
         """The product of weights and columns, without what follows."""
-        return MatrixProduct(options=Options(spec=self.spec), packed=self.packed)
+        options = Options(spec=self.spec, out_dtype=self.out_dtype)
+        return MatrixProduct(names=("a", "b", *self.names[2:]), options=options, packed=self.packed)
 
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
@@ -133,7 +137,7 @@ class Convolution:
 
 
 def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    x, w, *extras = facts
+    (x, w, *named), extras = facts[: len(attributes.names)], facts[len(attributes.names) :]
     groups, rank, epilogue = attributes.groups, len(attributes.out), attributes.epilogue
     if x.rank != rank + 2 or w.rank != x.rank:
         expected = f"of {rank + 2} axes: batch or filters, channels, and those that windows slide along"
@@ -145,9 +149,10 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
         raise ShapeError("convolve", "operands", "", actual, expected, "check the weights")
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     operands = dense(w.dtype, (groups, filters // groups, k)), dense(x.dtype, (x.shape[0], groups, k, area))
-    (made,) = matmul.ROWS[0].infer(attributes.product, operands)
-    if not made.dtype is x.dtype is w.dtype:
-        actual, expected = f"{x.dtype.name} and {w.dtype.name}", "of one format, which their product has too"
+    others = [_of_filters(attributes, name, fact, filters) for name, fact in zip(attributes.names[2:], named, strict=True)]
+    (made,) = matmul.ROWS[0].infer(attributes.product, (*operands, *others))
+    if not (made.dtype is x.dtype is w.dtype or (x.dtype.is_integer and w.dtype.is_integer)):
+        actual, expected = f"{x.dtype.name} and {w.dtype.name}", "integers, or of one format, which their product has too"
         raise DTypeError("convolve", "operands", "dtypes", actual, expected, "convert them first")
     shape = x.shape[0], filters, *attributes.out
     if epilogue is None:
@@ -162,19 +167,36 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     return (dense(epilogue.dtype(epilogue.outputs[0]), shape),)
 
 
+def _of_filters(attributes: Convolution, name: str, fact: Fact, filters: int) -> Fact:
+    """An operand of the product, one number or one a filter, as the product has it."""
+    if fact.rank == 0:
+        return fact
+    if fact.shape != (filters,):
+        expected = f"one number, or one for each of {filters} filters"
+        raise ShapeError("convolve", name, "shape", sizes_text(fact.shape), expected, "reshape it")
+    return dense(fact.dtype, _by_group(attributes, name, filters))
+
+
+def _by_group(attributes: Convolution, name: str, filters: int) -> Shape:
+    """The shape that the product takes what each filter has one of in."""
+    shape = attributes.groups, filters // attributes.groups
+    return (*shape, 1) if name == "bias" else shape
+
+
 def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w, *extras = arrays
+    (x, w, *named), extras = arrays[: len(attributes.names)], arrays[len(attributes.names) :]
     if attributes.epilogue is not None:
-        (t,) = _reference(replace(attributes, epilogue=None), (x, w))
+        (t,) = _reference(replace(attributes, epilogue=None), (x, w, *named))
         return tuple(values.reference(attributes.epilogue, [t, *extras]))
     (fact,) = _infer(attributes, [dense(dtypes.of(array.dtype), array.shape) for array in arrays])
     batch, _, *image = x.shape
     filters, depth, *kernel = w.shape
     if 0 in attributes.out:
-        return (np.empty((batch, filters, *attributes.out), x.dtype),)  # no image has to hold a window then
+        return (np.empty((batch, filters, *attributes.out), fact.dtype.numpy),)  # no image has to hold a window then
     slides, groups = attributes.slides(tuple(image), tuple(kernel)), attributes.groups
     padding = [(s.before, max(s.total - s.before - s.extent, 0)) for s in slides]
-    padded = np.pad(x, [(0, 0), (0, 0), *padding])
+    beside = dict(zip(attributes.names[2:], named, strict=True))
+    padded = np.pad(x, [(0, 0), (0, 0), *padding], constant_values=beside.get("b_zero_point", 0))
     reach = [(s.kernel - 1) * s.dilation + 1 for s in slides]
     spatial = range(2, x.ndim)
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(spatial))
@@ -184,24 +206,29 @@ def _reference(attributes: Convolution, arrays: Sequence[Array]) -> tuple[Array,
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     columns = windows.transpose(0, 1, *last, *spatial).reshape(batch, groups, k, area)
     left = w.reshape(groups, filters // groups, k)
-    made = product(left, columns, fact.dtype, spec=attributes.spec)
+    others = [v.reshape(_by_group(attributes, name, filters)) if v.ndim else v for name, v in beside.items()]
+    (made,) = matmul.ROWS[0].reference(attributes.product, (left, columns, *others))
     return (made.reshape(batch, filters, *attributes.out),)
 
 
 def _axes(attributes: Convolution, facts: Sequence[Fact]) -> Axes:
     """Images of a batch and filters are independent."""
     others = (None,) * (facts[0].rank - 1)
-    return Axes(((0, *others), (1, *others), *aligned(facts[2:], facts[0].rank)))
+    named, extras = facts[2 : len(attributes.names)], facts[len(attributes.names) :]
+    return Axes(((0, *others), (1, *others), *[(1,) * fact.rank for fact in named], *aligned(extras, facts[0].rank)))
 
 
 def _takes(attributes: Convolution, views: Sequence[View]) -> list[Shape | None]:
     """Weights whose elements lie side by side, and so an image that is its own columns, and what else has an element
     for each window."""
-    (_, image, steps), (_, w, w_steps), *extras = views[: 2 + _count(attributes)]
+    count = len(attributes.names)
+    (_, image, steps), (_, w, w_steps), *named = views[:count]
+    extras = views[count : count + _count(attributes)]
     slides = attributes.slides(image[2:], (attributes.weights or w)[2:])
     needs = _is_pointwise(slides) and not of_strides(image[1:], steps[1:]).is_dense
     apart = [None if _beside(attributes, extra) else extra[1] for extra in extras]
-    return [image if needs else None, None if of_strides(w, w_steps).is_dense else w, *apart]
+    kept = None if of_strides(w, w_steps).is_dense else w
+    return [image if needs else None, kept, *[None] * len(named), *apart]
 
 
 def _beside(attributes: Convolution, view: View) -> Beside | None:
@@ -221,7 +248,7 @@ def _beside(attributes: Convolution, view: View) -> Beside | None:
 def _all_beside(attributes: Convolution, views: Sequence[View]) -> list[Beside]:
     """How the operands of the epilogue lie, as `_takes` says they do."""
     found = list[Beside]()
-    for view in views[2:-1]:
+    for view in views[len(attributes.names) : -1]:
         lies = _beside(attributes, view)
         assert lies is not None  # else it was copied
         found.append(lies)
@@ -247,7 +274,7 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
         steps = convolution_chains.plan_one_window(slides, attributes.groups, views, target.isa, threads)
         if steps is not None:
             return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
-    if attributes.is_chained(w):
+    if attributes.is_chained(w) and views[0][0].is_float:
         beside, chunk = _all_beside(attributes, views), attributes.spec.chunk
         step, scratch = convolution_chains.plan(
             slides, attributes.groups, chunk, attributes.epilogue, beside, views, target.isa
@@ -267,6 +294,8 @@ def _by_windows(
     not lie side by side or are too few, where they look at nothing, where weights are the right operand, or where words
     are no elements."""
     (dtype, x, steps), (_, w, _), *_, (made, out, goes) = views
+    if dtype.is_integer:
+        return None
     engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
     if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1 or 0 in w[2:]:
         return None
@@ -336,7 +365,8 @@ def _windows_product(
 def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:
     """Products of the weights and the columns of some rows of windows of an image."""
     (dtype, x, steps), *_, (made, out, goes) = views
-    beside = _all_beside(attributes, views)
+    named, beside = views[2 : len(attributes.names)], _all_beside(attributes, views)
+    own_places = [Operand(EXTRAS + number) for number in range(len(named))]
     w = attributes.weights or views[1][1]
     groups, k, inner = attributes.groups, math.prod(w[1:]), math.prod(out[3:])
     threads, area, size = shared_by(views, target), math.prod(out[2:]), dtype.element_bytes
@@ -344,8 +374,8 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
         shape = x[0], groups, k, area
         columns: View = dtype, shape, (steps[0], k * steps[1], steps[1], 1)
         lying: list[Lying] = [(y.dtype, (y.image, y.filter, y.window)) for y in beside]
-        plan = _product(attributes, columns, w, [*lying, (made, (goes[0], goes[1], 1))], target)
-        places = [y.at(number, 0, 0) for number, y in enumerate(beside)]
+        plan = _product(attributes, columns, (views[1][0], w, ()), named, [*lying, (made, (goes[0], goes[1], 1))], target)
+        places = [*own_places, *[y.at(number, 0, 0) for number, y in enumerate(beside, len(named))]]
         parts = _on(attributes, plan, Operand(X), [*places, Operand(OUT), Operand(WORKSPACE)])
         return _whole(attributes, views, target, parts, plan.threads, plan.workspace_bytes, plan.scratch_bytes, "1 x 1")
     own = own_image(slides, steps)
@@ -354,7 +384,7 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
     row_bytes = max(1, groups * k * inner * size)
     rows = min(out[2], max(1, _NEAR // row_bytes, -(-_COLUMNS // inner)))
     behind, room, scratch = at + in_lines(rows * row_bytes), 0, 0
-    parts = [] if own else zeros(dtype, x[1] * lies.channel, target.isa, threads)
+    parts = [] if own else _ground(attributes, dtype, x[1] * lies.channel, target.isa, threads)
     for image in range(x[0]):
         if own is None:
             parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
@@ -364,27 +394,42 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
             parts += _columns(slides, w, begin, (dtype, x[1]), at, first, some, target.isa, threads)
             columns = dtype, (groups, k, some * inner), (k * some * inner, some * inner, 1)
             lying = [(y.dtype, (y.filter, y.window)) for y in beside]
-            plan = _product(attributes, columns, w, [*lying, (made, (goes[1], 1))], target)
+            plan = _product(attributes, columns, (views[1][0], w, ()), named, [*lying, (made, (goes[1], 1))], target)
             room, scratch = max(room, plan.workspace_bytes), max(scratch, plan.scratch_bytes)
             threads = max(threads, plan.threads)
             into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
-            places = [y.at(number, image, first * inner) for number, y in enumerate(beside)]
+            places = [*own_places, *[y.at(number, image, first * inner) for number, y in enumerate(beside, len(named))]]
             parts += _on(attributes, plan, Operand(WORKSPACE, at), [*places, into, Operand(WORKSPACE, behind)])
     how = f"columns of {rows} rows of windows at a time"
     return _whole(attributes, views, target, parts, threads, behind + room, scratch, how)
 
 
-def _product(attributes: Convolution, columns: View, w: Shape, others: Sequence[Lying], target: PlanTarget) -> Plan:
+def _ground(attributes: Convolution, dtype: DType, count: int, isa: Isa, threads: int) -> list[Step]:
+    """Make so many elements of the workspace what windows see beside an image: +0, or its zero point."""
+    if "b_zero_point" not in attributes.names:
+        return zeros(dtype, count, isa, threads)
+    point = EXTRAS + attributes.names.index("b_zero_point") - 2
+    return copy(dtype, ((count,), (0,)), ((count,), (1,)), (point, 0), (0, 0), isa, threads)
+
+
+def _product(
+    attributes: Convolution, columns: View, w: View, named: Sequence[View], others: Sequence[Lying], target: PlanTarget
+) -> Plan:
     """Weights times columns [..., groups, K, N]; turned, where the weights are in panels: these are right operands.
 
-    Args:    w: the shape of the weights.   others: operands of the epilogue, then results.
+    Args:    w: the weights.   named: what else the product takes.   others: operands of the epilogue, then results.
     """
     dtype, (*images, groups, k, n), (*between, group, row, column) = columns
-    filters, is_turned = w[0] // groups, attributes.packed is not None
-    both: list[View] = [(dtype, (groups, filters, k), (filters * k, k, 1)), columns]
+    filters, is_turned = w[1][0] // groups, attributes.packed is not None
+    both: list[View] = [(w[0], (groups, filters, k), (filters * k, k, 1)), columns]
     if is_turned:
         turned: View = dtype, (*images, groups, n, k), (*between, group, column, row)
         both = [turned, (dtype, (k, filters), (1, k))]
+    for name, (kind, shape, strides) in zip(attributes.names[2:], named, strict=True):
+        if shape:
+            shape, step = _by_group(attributes, name, shape[0]), strides[0]
+            strides = (filters * step, step, 0)[: len(shape)]
+        both.append((kind, shape, strides))
     for kind, (*outer, filter, window) in others:
         extents, inner = ((n, filters), (window, filter)) if is_turned else ((filters, n), (filter, window))
         both.append((kind, (*images, groups, *extents), (*outer, filters * filter, *inner)))
@@ -455,7 +500,7 @@ def _keep(
     each image they would take as long as it does."""
     w, keep = known.get(1), matmul.ROWS[0].keep
     assert keep is not None
-    if w is None or 0 in w.shape or attributes.groups > 1 or math.prod(attributes.out) > _WINDOWS:
+    if w is None or kinds[0].is_integer or 0 in w.shape or attributes.groups > 1 or math.prod(attributes.out) > _WINDOWS:
         return None
     if attributes.is_chained(w.shape):
         return None

@@ -24,6 +24,7 @@ from samebits.operations.operation import Shape, View
 from samebits.operations.strided import dense_strides
 
 __all__ = [
+    "EXTRAS",
     "OUT",
     "WORKSPACE",
     "Beside",

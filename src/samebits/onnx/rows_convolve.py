@@ -1,0 +1,90 @@
+"""ONNX operators that convolve: floats, and integers with zero points and scales (numerics.md sections 2 and 3).
+
+Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.frozen import replace
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
+from samebits.operations import dim
+from samebits.operations.convolution import Convolution
+
+__all__ = ["ROWS"]
+
+
+def _convolution(call: NodeCall) -> Sequence[str]:
+    """Weights times the windows' elements: K runs over channels of the group, then the kernel's places in order."""
+    attributes, w = _slid(call, 0, 1)
+    (made,) = call.b.add("convolve", (call[0], call[1]), attributes)
+    if call.optional(2) is not None:
+        made = call.b.apply("add", made, call.b.reshape(call[2], (w[0], *[1] * (len(w) - 2))))
+    return (made,)
+
+
+def _slid(call: NodeCall, image: int, weights: int) -> tuple[Convolution, tuple[int, ...]]:
+    """How windows slide, for those numbers of inputs, and the shape of the weights."""
+    x, w, groups = call.fact(image), call.fact(weights), call.attributes["group"]
+    known = [size for size in (*x.shape[1:2], *w.shape) if isinstance(size, int)]
+    if len(known) != 1 + w.rank or w.rank != x.rank:
+        raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
+    channels, filters, depth, *kernel = known
+    if groups < 1 or channels != depth * groups or filters % groups:
+        raise Unsupported(f"{channels} channels and weights of {list(w.shape)} are no {groups} groups")
+    if call.attributes["kernel_shape"] not in (None, tuple(kernel)):
+        raise Unsupported(f"attribute 'kernel_shape' is not that of the weights, {kernel}")
+    window = window_of(call, kernel)
+    attributes = Convolution(window.strides, window.dilations, window.before, window.out, groups)
+    return attributes, (filters, depth, *kernel)
+
+
+def _convolution_of_integers(call: NodeCall) -> Sequence[str]:
+    """The exact sum as int32, whose low bits are kept where it is so long that it could leave it."""
+    given = {name: index for name, index in (("b_zero_point", 2), ("a_zero_point", 3)) if call.optional(index)}
+    return (call.converted(_of_integers(call, (0, 1), given), dtypes.int32),)
+
+
+def _requantised_convolution(call: NodeCall) -> Sequence[str]:
+    """The exact sum and bias times both scales over that of the result, rounded once (numerics.md section 3)."""
+    given = {"b_scale": 1, "b_zero_point": 2, "a_scale": 4, "a_zero_point": 5, "out_scale": 6, "out_zero_point": 7}
+    given |= {"bias": 8} if call.optional(8) else {}
+    return (_of_integers(call, (0, 3), given, call.fact(7).dtype),)
+
+
+def _of_integers(
+    call: NodeCall, operands: tuple[int, int], given: Mapping[str, int], out_dtype: DType | None = None
+) -> str:
+    """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
+    attributes, (filters, *_) = _slid(call, *operands)
+    values = [_of_filters(call, index, filters, name) for name, index in given.items()]
+    attributes = replace(attributes, names=("x", "w", *given), out_dtype=out_dtype)
+    return call.b.add("convolve", (*[call[index] for index in operands], *values), attributes)[0]
+
+
+def _of_filters(call: NodeCall, index: int, filters: int, name: str) -> str:
+    """A bias, zero point or scale, this in float32: one number, or one a filter if it belongs to the weights."""
+    x = call[index]
+    if name.endswith("_scale"):
+        x = call.converted(x, dtypes.float32)
+    if dim.product(call.fact(index).shape) == 1 and name != "bias":
+        return call.b.reshape(x, ())
+    if call.fact(index).shape != (filters,) or name not in ("a_scale", "a_zero_point", "bias"):
+        due = f"{filters} elements" if name == "bias" else "one element"
+        due += ", or one a filter" if name.startswith("a_") else ""
+        raise Unsupported(f"input {index} is {call.fact(index)}, must be {due}")
+    return x
+
+
+
+_ATTRIBUTES = (Attribute("kernel_shape", None, "ints"), *SLIDE, dilations(), Attribute("group", 1))
+
+ROWS: tuple[OnnxRow, ...] = (
+    OnnxRow("Conv", 1, _convolution, _ATTRIBUTES, inputs=3, limits=OPEN),
+    OnnxRow("ConvInteger", 10, _convolution_of_integers, _ATTRIBUTES, inputs=4, limits=OPEN),
+    OnnxRow("QLinearConv", 10, _requantised_convolution, _ATTRIBUTES, inputs=9, limits=OPEN),
+)
