@@ -61,9 +61,16 @@ def _of_integers(
 ) -> str:
     """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
     attributes, (filters, *_) = _slid(call, *operands)
+    given = {name: index for name, index in given.items() if name != "a_zero_point" or not _is_zero(call, index)}
     values = [_of_filters(call, index, filters, name) for name, index in given.items()]
     attributes = replace(attributes, names=("x", "w", *given), out_dtype=out_dtype)
     return call.b.add("convolve", (*[call[index] for index in operands], *values), attributes)[0]
+
+
+def _is_zero(call: NodeCall, index: int) -> bool:
+    """Whether an input is constant and 0, as zero points of weights are nearly always."""
+    array = call.b.array(call[index])
+    return array is not None and not array.any()
 
 
 def _of_filters(call: NodeCall, index: int, filters: int, name: str) -> str:
@@ -78,7 +85,6 @@ def _of_filters(call: NodeCall, index: int, filters: int, name: str) -> str:
         due += ", or one a filter" if name.startswith("a_") else ""
         raise Unsupported(f"input {index} is {call.fact(index)}, must be {due}")
     return x
-
 
 
 _ATTRIBUTES = (Attribute("kernel_shape", None, "ints"), *SLIDE, dilations(), Attribute("group", 1))

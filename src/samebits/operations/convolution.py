@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 
 from samebits import dtypes
@@ -22,11 +23,12 @@ from samebits.frozen import dataclass, replace
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import selection
-from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Side, Spec, Windows
+from samebits.kernels.gemm.contraction import SB1, Spec, Windows
+from samebits.kernels.gemm.engine import LONGEST_CHUNK, Engine
+from samebits.kernels.gemm.engine import named as engine_named
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import PackedFacts
 from samebits.kernels.gemm.panels import panel_columns
-from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.operations import convolution_chains, dim, matmul
 from samebits.operations.axes import Axes, aligned
@@ -48,9 +50,9 @@ from samebits.operations.windows import (
     X,
     copied_image,
     copy,
+    ground,
     image_copy,
     own_image,
-    zeros,
 )
 
 __all__ = ["ROWS", "Convolution"]
@@ -83,7 +85,9 @@ class Convolution:
         groups: Channels and filters are so many groups, which are products of their own.
         spec: The order of the sums.
         packed: The weights as the right operand [K, filters] of a product, where they are in panels already.
-        weights: Their shape then.
+        weights: Their shape then, or where they are grouped.
+        engine: The engine of integers for whose words constant weights are grouped: [filters, channels / depth, places
+            of the kernel, depth], channels that are missing 0. Empty where they lie as they are.
         epilogue: Its input 0 is the product, which is float32 then; further operands broadcast to it, with the same
             element for all windows of an image or with one for each. None is the product itself.
         names: What each operand is: the image and the weights, then what the product takes of integers, by the names
@@ -100,6 +104,7 @@ class Convolution:
     spec: Spec = SB1
     packed: PackedFacts | None = None
     weights: Shape = ()
+    engine: str = ""
     epilogue: Expression | None = None
     names: tuple[str, ...] = ("x", "w")
     out_dtype: DType | None = None
@@ -117,6 +122,16 @@ class Convolution:
         """The product of weights and columns, without what follows."""
         options = Options(spec=self.spec, out_dtype=self.out_dtype)
         return MatrixProduct(names=("a", "b", *self.names[2:]), options=options, packed=self.packed)
+
+    @property
+    def depth(self) -> int:
+        """Channels that lie side by side where weights are grouped, else 1."""
+        return engine_named(self.engine).depth if self.engine else 1
+
+    @property
+    def point(self) -> int | None:
+        """The operand of a plan that windows see beside the image, unless it is +0."""
+        return EXTRAS + self.names.index("b_zero_point") - 2 if "b_zero_point" in self.names else None
 
     def is_chained(self, w: Shape) -> bool:
         """Whether each element is a chain of its own, for weights of that shape."""
@@ -149,10 +164,15 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
         raise ShapeError("convolve", "operands", "", actual, expected, "check the weights")
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     operands = dense(w.dtype, (groups, filters // groups, k)), dense(x.dtype, (x.shape[0], groups, k, area))
-    others = [_of_filters(attributes, name, fact, filters) for name, fact in zip(attributes.names[2:], named, strict=True)]
+    others = [
+        _of_filters(attributes, name, fact, filters) for name, fact in zip(attributes.names[2:], named, strict=True)
+    ]
     (made,) = matmul.ROWS[0].infer(attributes.product, (*operands, *others))
     if not (made.dtype is x.dtype is w.dtype or (x.dtype.is_integer and w.dtype.is_integer)):
-        actual, expected = f"{x.dtype.name} and {w.dtype.name}", "integers, or of one format, which their product has too"
+        actual, expected = (
+            f"{x.dtype.name} and {w.dtype.name}",
+            "integers, or of one format, which their product has too",
+        )
         raise DTypeError("convolve", "operands", "dtypes", actual, expected, "convert them first")
     shape = x.shape[0], filters, *attributes.out
     if epilogue is None:
@@ -293,17 +313,20 @@ def _by_windows(
     """Products of the weights and the windows of an image, packed from a copy of it; None where windows of a row do
     not lie side by side or are too few, where they look at nothing, where weights are the right operand, or where words
     are no elements."""
-    (dtype, x, steps), (_, w, _), *_, (made, out, goes) = views
-    if dtype.is_integer:
-        return None
-    engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
-    if attributes.packed or engine.depth > 1 or slides[-1].places(0)[2] != 1 or 0 in w[2:]:
-        return None
-    if math.prod(out[2:]) < panel_columns(target.isa, engine, target.machine):
-        return None
-    whole, size, inner = copied_image(slides), dtype.element_bytes, math.prod(out[3:])
-    rows, threads = _rows_at_a_time(out[2], x[1] * whole.channel * size, inner), shared_by(views, target)
-    beside, parts, room, scratch = _all_beside(attributes, views), list[Step](), 0, 0
+    (dtype, x, steps), *_, (made, out, goes) = views
+    w, depth = attributes.weights or views[1][1], attributes.depth
+    if not attributes.engine:
+        if dtype.is_integer:
+            return None
+        engine = selection.engine_for(dtype, dtype, target.isa, target.machine, attributes.spec)
+        if attributes.packed or engine.depth > 1 or not _are_many(attributes, w, engine, target):
+            return None
+    channels, inner = -(-x[1] // depth), math.prod(out[3:])
+    whole, size = copied_image(slides), dtype.element_bytes * depth
+    rows, threads = _rows_at_a_time(out[2], channels * whole.channel * size, inner), shared_by(views, target)
+    named, beside = views[2 : len(attributes.names)], _all_beside(attributes, views)
+    own = [Operand(EXTRAS + number) for number in range(len(named))]
+    parts, room, scratch = list[Step](), 0, 0
     before: tuple[int, int] | None = None
     plans: dict[int, Plan] = {}  # by rows of windows
     for image, first in itertools.product(range(x[0]), range(0, out[2], rows)):
@@ -312,21 +335,30 @@ def _by_windows(
         lies = copied_image(part)
         plan = plans.get(some) or _windows_product(attributes, part, lies, views, beside, target)
         plans[some] = plan
-        elements = x[1] * lies.channel
+        elements = channels * lies.channel
         # What a copy leaves out is +0 already, where the one before lay alike and left out no less.
         if before != (first, some) and not (before and before[1] == some and part[0].is_full):
-            parts += zeros(dtype, elements, target.isa, threads)
+            parts += ground(dtype, attributes.point, elements, depth, target.isa, threads)
         before = first, some
-        parts += image_copy(part, views[0], lies, image * steps[0], x[1], target.isa, threads)
+        parts += image_copy(part, views[0], lies, image * steps[0], x[1], target.isa, threads, depth)
         behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
         into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
-        others = [y.at(number, image, first * inner) for number, y in enumerate(beside)]
+        others = [*own, *[y.at(number, image, first * inner) for number, y in enumerate(beside, len(named))]]
         places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
         parts += [step.on(*places) for step in plan.steps]
         room, scratch = max(room, behind + plan.workspace_bytes), max(scratch, plan.scratch_bytes)
         threads = max(threads, plan.threads)
     how = "windows of a copied image" if rows == out[2] else f"windows of {rows} rows of a copied image at a time"
     return _whole(attributes, views, target, parts, threads, room, scratch, how)
+
+
+def _are_many(attributes: Convolution, w: Shape, engine: Engine, target: PlanTarget) -> bool:
+    """Whether windows are as many as a panel's columns at least, look at something, and those of a row look at
+    neighbours in a copy of the image."""
+    stride, dilation = attributes.strides[-1], attributes.dilations[-1]
+    are_neighbours = stride == 1 or (w[-1] > 1 and dilation == 1)
+    nr = panel_columns(target.isa, engine, target.machine)
+    return are_neighbours and 0 not in w and math.prod(attributes.out) >= nr
 
 
 def _rows_at_a_time(rows: int, size: int, inner: int) -> int:
@@ -345,21 +377,18 @@ def _windows_product(
     target: PlanTarget,
 ) -> Plan:  # fmt: skip
     """The product of weights and windows of such an image."""
-    (dtype, _, _), (_, w, _), *_, (made, _, goes) = views
-    groups, filters, k = attributes.groups, w[0] // attributes.groups, math.prod(w[1:])
+    (dtype, _, _), (kind, shape, _), *_, (made, _, goes) = views
+    w, depth = attributes.weights or shape, attributes.depth
+    whole = w[0], -(-w[1] // depth) * depth, *w[2:]
     looks = [lies.at(slides, place) for place in itertools.product(*map(range, w[2:]))]
     along = [s.places(0)[2] * step for s, step in zip(slides, lies.steps, strict=True)]
     rows = [(s.out, step) for s, step in zip(slides[:-1], along[:-1], strict=True)][::-1]
-    windows = Windows(slides[-1].out, tuple(rows), lies.channel, tuple(looks))
-    left = Matrix(k, 1, (filters * k,), dtype)
-    right = Matrix(0, 1, (w[1] * lies.channel,), dtype, windows=windows)
-    result = Matrix(goes[1], 1, (filters * goes[1],), made)
-    sources = tuple([Matrix(y.filter, y.window, (filters * y.filter,), y.dtype) for y in beside])
-    c = Contraction(
-        filters, math.prod(s.out for s in slides), k, Side(left), Side(right), Side(result), (groups,),
-        attributes.epilogue, sources, spec=attributes.spec,
-    )  # fmt: skip
-    return plan_contraction(c, target.isa, target.sized(c.work, "products"), machine=target.machine)
+    windows = Windows(slides[-1].out, tuple(rows), lies.channel, tuple(looks), depth)
+    area, apart = math.prod(s.out for s in slides), whole[1] // depth * lies.channel
+    columns = dtype, (attributes.groups, math.prod(whole[1:]), area), (apart, 0, 1)
+    lying: list[Lying] = [(y.dtype, (y.filter, y.window)) for y in beside]
+    others = [*lying, (made, (goes[1], 1))]
+    return _product(attributes, columns, (kind, whole, ()), views[2 : len(attributes.names)], others, target, windows)
 
 
 def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -374,7 +403,9 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
         shape = x[0], groups, k, area
         columns: View = dtype, shape, (steps[0], k * steps[1], steps[1], 1)
         lying: list[Lying] = [(y.dtype, (y.image, y.filter, y.window)) for y in beside]
-        plan = _product(attributes, columns, (views[1][0], w, ()), named, [*lying, (made, (goes[0], goes[1], 1))], target)
+        plan = _product(
+            attributes, columns, (views[1][0], w, ()), named, [*lying, (made, (goes[0], goes[1], 1))], target
+        )
         places = [*own_places, *[y.at(number, 0, 0) for number, y in enumerate(beside, len(named))]]
         parts = _on(attributes, plan, Operand(X), [*places, Operand(OUT), Operand(WORKSPACE)])
         return _whole(attributes, views, target, parts, plan.threads, plan.workspace_bytes, plan.scratch_bytes, "1 x 1")
@@ -384,7 +415,7 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
     row_bytes = max(1, groups * k * inner * size)
     rows = min(out[2], max(1, _NEAR // row_bytes, -(-_COLUMNS // inner)))
     behind, room, scratch = at + in_lines(rows * row_bytes), 0, 0
-    parts = [] if own else _ground(attributes, dtype, x[1] * lies.channel, target.isa, threads)
+    parts = [] if own else ground(dtype, attributes.point, x[1] * lies.channel, 1, target.isa, threads)
     for image in range(x[0]):
         if own is None:
             parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
@@ -404,20 +435,14 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
     return _whole(attributes, views, target, parts, threads, behind + room, scratch, how)
 
 
-def _ground(attributes: Convolution, dtype: DType, count: int, isa: Isa, threads: int) -> list[Step]:
-    """Make so many elements of the workspace what windows see beside an image: +0, or its zero point."""
-    if "b_zero_point" not in attributes.names:
-        return zeros(dtype, count, isa, threads)
-    point = EXTRAS + attributes.names.index("b_zero_point") - 2
-    return copy(dtype, ((count,), (0,)), ((count,), (1,)), (point, 0), (0, 0), isa, threads)
-
-
 def _product(
-    attributes: Convolution, columns: View, w: View, named: Sequence[View], others: Sequence[Lying], target: PlanTarget
-) -> Plan:
+    attributes: Convolution, columns: View, w: View, named: Sequence[View], others: Sequence[Lying],
+    target: PlanTarget, windows: Windows | None = None,
+) -> Plan:  # fmt: skip
     """Weights times columns [..., groups, K, N]; turned, where the weights are in panels: these are right operands.
 
     Args:    w: the weights.   named: what else the product takes.   others: operands of the epilogue, then results.
+             windows: as `matmul.plan_product` takes them.
     """
     dtype, (*images, groups, k, n), (*between, group, row, column) = columns
     filters, is_turned = w[1][0] // groups, attributes.packed is not None
@@ -433,9 +458,8 @@ def _product(
     for kind, (*outer, filter, window) in others:
         extents, inner = ((n, filters), (window, filter)) if is_turned else ((filters, n), (filter, window))
         both.append((kind, (*images, groups, *extents), (*outer, filters * filter, *inner)))
-    plan = matmul.ROWS[0].plan
-    assert plan is not None
-    return plan(replace(attributes.product, epilogue=attributes.epilogue), tuple(both), target)
+    product = replace(attributes.product, epilogue=attributes.epilogue)
+    return matmul.plan_product(product, tuple(both), target, windows, attributes.engine or None)
 
 
 def _on(attributes: Convolution, plan: Plan, columns: Operand, others: Sequence[Operand]) -> list[Step]:
@@ -500,7 +524,9 @@ def _keep(
     each image they would take as long as it does."""
     w, keep = known.get(1), matmul.ROWS[0].keep
     assert keep is not None
-    if w is None or kinds[0].is_integer or 0 in w.shape or attributes.groups > 1 or math.prod(attributes.out) > _WINDOWS:
+    if w is not None and kinds[0].is_integer:
+        return _keep_grouped(attributes, kinds, w, target)
+    if w is None or 0 in w.shape or attributes.groups > 1 or math.prod(attributes.out) > _WINDOWS:
         return None
     if attributes.is_chained(w.shape):
         return None
@@ -511,6 +537,33 @@ def _keep(
         return None
     packed = replace(attributes, packed=found.attributes.packed, weights=w.shape)
     return replace(found, attributes=packed, key=("convolve", found.key))
+
+
+def _keep_grouped(attributes: Convolution, kinds: Sequence[DType], w: Known, target: PlanTarget) -> KeptConstant | None:
+    """Constant weights of integers, whose channels are grouped as words of the image have them, for an engine that
+    takes these weights as they are; None where none does, or where windows are packed from columns."""
+    if "a_zero_point" in attributes.names or {kinds[0].width_bits, kinds[1].width_bits} != {8}:
+        return None  # which the sums of the columns would be needed for
+    engines = selection.candidates(kinds[1], kinds[0], target.isa)
+    engine = next((x for x in engines if x.a is kinds[1] and x.depth > 1 and x.a.width_bits == 8), None)
+    filters, depth, *kernel = w.shape
+    if engine is None or engine.takes_tiles or not _are_many(attributes, w.shape, engine, target):
+        return None
+    groups, places = -(-depth // engine.depth), math.prod(kernel)
+    if (attributes.groups > 1 and depth % engine.depth) or groups * places * engine.depth > LONGEST_CHUNK:
+        return None
+
+    def make(empty: Callable[..., Array]) -> Array:
+        made = empty(filters * groups * places * engine.depth, kinds[1].numpy)
+        whole = np.zeros((filters, groups * engine.depth, places), made.dtype)
+        whole[:, :depth] = w.values().reshape(filters, depth, places)
+        made.reshape(filters, groups, places, engine.depth)[:] = np.swapaxes(
+            whole.reshape(filters, groups, engine.depth, places), 2, 3
+        )
+        return made
+
+    grouped = replace(attributes, weights=w.shape, engine=engine.name)
+    return KeptConstant(grouped, 1, ("grouped", engine.depth), make)
 
 
 ROWS: tuple[Operation, ...] = (

@@ -20,7 +20,7 @@ from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import selection
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Side
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Side, Windows
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.packed import PackedFacts, size_elements
 from samebits.kernels.gemm.panels import panel_columns, plan_pack
@@ -39,7 +39,7 @@ from samebits.operations.sharing import VALUES, Block
 from samebits.operations.strided import dense_strides
 from samebits.operations.views import text as sizes_text
 
-__all__ = ["ROWS", "MatrixProduct"]
+__all__ = ["ROWS", "MatrixProduct", "plan_product"]
 
 _T = TypeVar("_T")
 
@@ -180,8 +180,15 @@ def _line_axes(own: int, operand: int, rank: int, lines: int, group: Block | Non
     return (*front, along, None) if lines == rank - 2 else (*front, None, along)
 
 
-def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget) -> Plan:
-    """One product."""
+def plan_product(
+    attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget, windows: Windows | None = None,
+    engine: str | None = None,
+) -> Plan:  # fmt: skip
+    """One product.
+
+    Args:    windows: how its second operand lies, if its columns are windows of an image; its view says then how far
+                batches are apart.   engine: the one that it is to run on.
+    """
     *inputs, out = views
     named, extras = _named(attributes, inputs)
     packed, as_values = attributes.packed, list[str]()
@@ -195,10 +202,14 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
         found = describe("matmul", options=attributes.options, **lies, out=_lying((dtype, *out[1:])))
         contraction, order = found.contraction, [x.name for x in found.operands]
         as_values = [x.name for x in found.operands if x.form == VALUES]
+    if windows is not None:
+        assert isinstance(contraction.b.values, Matrix)  # it is no panels
+        slid = replace(contraction.b.values, row=0, column=1, windows=windows)
+        contraction = replace(contraction, b=replace(contraction.b, values=slid))
     if attributes.epilogue is not None:
         contraction = _followed(contraction, attributes.epilogue, [_matrix(view, out[1]) for view in extras], out)
     threads = target.sized(contraction.work, "products")
-    plan = plan_contraction(contraction, target.isa, threads, machine=target.machine)
+    plan = plan_contraction(contraction, target.isa, threads, engine=engine, machine=target.machine)
     places = [attributes.names.index(name) for name in order]
     if places != sorted(places):
         places += range(len(places), plan.workspace + 1)
@@ -398,4 +409,4 @@ def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target
     return engine if engine.word.width_bits <= engine.depth * most else None
 
 
-ROWS: tuple[Operation, ...] = (Operation("contract", _infer, _reference, _axes, plan=_plan, keep=_keep),)
+ROWS: tuple[Operation, ...] = (Operation("contract", _infer, _reference, _axes, plan=plan_product, keep=_keep),)

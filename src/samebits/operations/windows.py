@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType
+from samebits.dtypes import DType, uint8, uint32
 from samebits.frozen import dataclass, replace
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain, Expression
@@ -34,9 +34,9 @@ __all__ = [
     "X",
     "copied_image",
     "copy",
+    "ground",
     "image_copy",
     "own_image",
-    "zeros",
 ]
 
 # The operands of a plan that slides windows along an image: the image, the weights, the result, and what is behind.
@@ -156,21 +156,44 @@ def copied_image(slides: Sequence[Slide]) -> Image:
 
 
 def image_copy(
-    slides: Sequence[Slide], x: View, lies: Image, begin: int, channels: int, isa: Isa, threads: int
+    slides: Sequence[Slide], x: View, lies: Image, begin: int, channels: int, isa: Isa, threads: int, depth: int = 1
 ) -> list[Step]:
-    """Copy some channels of x, from an element on, to where windows look; what is beside them stays +0."""
+    """Copy some channels of x, from an element on, to where windows look; what is beside them stays as it is.
+
+    Args:    depth: so many channels of bytes become one of words, the last of what is left.
+    """
+    made: list[Step] = []
+    for first, count, together in (0, channels // depth, depth), (channels // depth, 1, channels % depth):
+        if together:
+            to, group = first * lies.channel, first * depth * x[2][1]
+            made += _channels_copy(slides, x, lies, begin + group, to, count, together, depth, isa, threads)
+    return made
+
+
+def _channels_copy(
+    slides: Sequence[Slide], x: View, lies: Image, begin: int, to: int, channels: int, together: int, depth: int,
+    isa: Isa, threads: int,
+) -> list[Step]:  # fmt: skip
+    """The same of channels of the copy from element `to` on, each of so many of x together."""
     dtype, _, steps = x
     made: list[Step] = []
     for phases in itertools.product(*[range(s.seen) for s in slides]):
         parts = [slide.copied(phase) for slide, phase in zip(slides, phases, strict=True)]
         shape = channels, *[count for _, _, count in parts]
-        source = shape, (steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
+        source = shape, (together * steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
         target = shape, (lies.channel, *lies.steps)
         reads = begin + sum(at * step for (_, at, _), step in zip(parts, steps[2:], strict=True))
         writes = sum(p * step for p, step in zip(phases, lies.phases, strict=True))
         writes += sum(at * step for (at, _, _), step in zip(parts, lies.steps, strict=True))
-        if 0 not in shape:
-            made += copy(dtype, source, target, (X, reads), (0, writes), isa, threads)
+        if 0 in shape:
+            continue
+        if depth == 1:
+            made += copy(dtype, source, target, (X, reads), (0, to + writes), isa, threads)
+        else:
+            plan = elementwise.plan(_word(together), (source,) * together, (target,), isa, threads)
+            sources = [Operand(X, reads + c * steps[1]) for c in range(together)]
+            at = *sources, Operand(WORKSPACE, uint32.size_bytes * (to + writes))
+            made += [step.on(*at) for step in plan.steps]
     return made
 
 
@@ -192,6 +215,31 @@ def zeros(dtype: DType, count: int, isa: Isa, threads: int) -> list[Step]:
     """Make so many elements of the workspace +0."""
     plan = elementwise.plan(_zero(dtype), (), (((count,), (1,)),), isa, threads)
     return [step.on(Operand(WORKSPACE)) for step in plan.steps]
+
+
+def ground(dtype: DType, point: int | None, count: int, depth: int, isa: Isa, threads: int) -> list[Step]:
+    """Make so many elements of the workspace, or words of them, what windows see beside an image: +0, or operand
+    `point`."""
+    if point is None:
+        return zeros(uint32 if depth > 1 else dtype, count, isa, threads)
+    spread = _word(1, depth) if depth > 1 else single("copy", dtype)
+    plan = elementwise.plan(spread, (((count,), (0,)),), (((count,), (1,)),), isa, threads)
+    return [step.on(Operand(point), Operand(WORKSPACE)) for step in plan.steps]
+
+
+@functools.cache
+def _word(count: int, copies: int = 1) -> Expression:
+    """Words of so many bytes, the first lowest; or of one so often."""
+    chain, word = Chain(), None
+    for place in range(count):
+        byte = chain.apply("cast", chain.input(uint8), dtype=uint32)
+        if place:
+            byte = chain.apply("shift_left", byte, chain.constant(8 * place, uint32))
+        word = byte if word is None else chain.apply("bit_or", word, byte)
+    assert word is not None  # a word has a byte
+    if copies > 1:
+        word = chain.apply("mul", word, chain.constant(sum(1 << 8 * i for i in range(copies)), uint32))
+    return chain.finish(word)
 
 
 @functools.cache

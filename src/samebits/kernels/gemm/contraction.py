@@ -111,12 +111,15 @@ class Windows:
     `across`: windows of a row, which lie side by side.   `rows`: rows of windows along each of several axes, the
     nearest first: how many, and how far apart.   `channel`: from a channel to the next.   `places`: how far on each
     place of the kernel looks.
+    `depth`: so many channels of an element of the image lie side by side, as the engine's words have them; all that is
+    counted in elements counts words then, and K has a row for each channel of a word after the place.
     """
 
     across: int
     rows: tuple[tuple[int, int], ...]
     channel: int
     places: tuple[int, ...]
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)

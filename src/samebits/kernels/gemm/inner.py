@@ -64,6 +64,8 @@ class Inner:
         words = words_of(engine, c.a.dtype, c.b.dtype)
         if not engine.exact:
             return cls(c, engine, words)
+        if isinstance(c.b.values, Matrix) and c.b.values.windows and c.b.values.windows.depth > 1:
+            words = words[0], replace(words[1], is_grouped=True)
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.a.is_shifted, c.b.is_shifted))
         words_of_chunk = TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
         chunk = min(words_of_chunk * engine.depth, engines.LONGEST_CHUNK)

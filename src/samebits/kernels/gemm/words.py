@@ -18,7 +18,8 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 @dataclass(frozen=True, slots=True)
 class Words:
     """Elements of `source`, each in whole bytes, as `element`, `offset` added, `depth` of them in a word; floats as an
-    integer `element` are counted in their `unit`.
+    integer `element` are counted in their `unit`. `is_grouped`: the integers of a word lie side by side, and `across`
+    counts words.
 
     The first is in a word's low bits, but for bfloat16 in the high ones, which its engine takes first.
     """
@@ -29,11 +30,13 @@ class Words:
     depth: int
     word: DType
     unit: float = 1.0
+    is_grouped: bool = False
 
     @property
     def pointer(self) -> DType:
         """The dtype of pointers to the source."""
-        return convert.stored(self.source)
+        stored = convert.stored(self.source)
+        return _UNSIGNED[stored.width_bits * self.depth] if self.is_grouped else stored
 
     @property
     def is_plain(self) -> bool:
@@ -108,6 +111,8 @@ class Words:
         present: Index | None = None,
     ) -> Vector:  # fmt: skip
         """`width` words, the elements of word l at i+l, i+l+step, ...; `present`: how many of them exist, else zero."""
+        if self.is_grouped:
+            return self._whole(b, self._regrouped(b, b.load(x, i, width, count)), count)
         rows = []
         for s in range(self.depth):
             limit = count
