@@ -35,6 +35,10 @@ class Operand:
     index: int
     offset_bytes: int = 0
 
+    def behind(self, count: int) -> Operand:
+        """The address so many bytes behind."""
+        return Operand(self.index, self.offset_bytes + count)
+
 
 # What a step passes to its kernel.
 Argument = int | Operand | FunctionSpec

@@ -53,6 +53,7 @@ from samebits.operations.windows import (
     ground,
     image_copy,
     own_image,
+    words,
 )
 
 __all__ = ["ROWS", "Convolution"]
@@ -326,30 +327,41 @@ def _by_windows(
     rows, threads = _rows_at_a_time(out[2], channels * whole.channel * size, inner), shared_by(views, target)
     named, beside = views[2 : len(attributes.names)], _all_beside(attributes, views)
     own = [Operand(EXTRAS + number) for number in range(len(named))]
-    parts, room, scratch = list[Step](), 0, 0
+    # Up to a vector is read behind the copy, which the words of an image follow.
+    behind = in_lines((channels * _part(slides, 0, rows)[1].channel + target.isa.lanes) * size)
+    room = behind + in_lines(channels * math.prod(x[2:]) * size if depth > 1 else 0)
+    parts, workspace, scratch = list[Step](), room, 0
     before: tuple[int, int] | None = None
     plans: dict[int, Plan] = {}  # by rows of windows
     for image, first in itertools.product(range(x[0]), range(0, out[2], rows)):
         some = min(rows, out[2] - first)
-        part = [slides[0].part(first, some), *slides[1:]]
-        lies = copied_image(part)
+        part, lies = _part(slides, first, some)
         plan = plans.get(some) or _windows_product(attributes, part, lies, views, beside, target)
         plans[some] = plan
-        elements = channels * lies.channel
+        source, begin = views[0], Operand(X, image * steps[0] * dtype.element_bytes)
+        if depth > 1:
+            source, made_words = words(source, begin, depth, behind, target.isa, threads)
+            begin = Operand(WORKSPACE, behind)
+            parts += made_words if first == 0 else []
         # What a copy leaves out is +0 already, where the one before lay alike and left out no less.
         if before != (first, some) and not (before and before[1] == some and part[0].is_full):
-            parts += ground(dtype, attributes.point, elements, depth, target.isa, threads)
+            parts += ground(dtype, attributes.point, channels * lies.channel, depth, target.isa, threads)
         before = first, some
-        parts += image_copy(part, views[0], lies, image * steps[0], x[1], target.isa, threads, depth)
-        behind = in_lines((elements + target.isa.lanes) * size)  # up to a vector is read behind the image
+        parts += image_copy(part, source, lies, begin, channels, target.isa, threads)
         into = Operand(OUT, (image * goes[0] + first * inner) * made.element_bytes)
         others = [*own, *[y.at(number, image, first * inner) for number, y in enumerate(beside, len(named))]]
-        places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, behind)
+        places = Operand(W), Operand(WORKSPACE), *others, into, Operand(WORKSPACE, room)
         parts += [step.on(*places) for step in plan.steps]
-        room, scratch = max(room, behind + plan.workspace_bytes), max(scratch, plan.scratch_bytes)
+        workspace, scratch = max(workspace, room + plan.workspace_bytes), max(scratch, plan.scratch_bytes)
         threads = max(threads, plan.threads)
     how = "windows of a copied image" if rows == out[2] else f"windows of {rows} rows of a copied image at a time"
-    return _whole(attributes, views, target, parts, threads, room, scratch, how)
+    return _whole(attributes, views, target, parts, threads, workspace, scratch, how)
+
+
+def _part(slides: Sequence[Slide], first: int, count: int) -> tuple[Sequence[Slide], Image]:
+    """Some rows of windows, and the copy of what they look at."""
+    part = [slides[0].part(first, count), *slides[1:]]
+    return part, copied_image(part)
 
 
 def _are_many(attributes: Convolution, w: Shape, engine: Engine, target: PlanTarget) -> bool:
@@ -418,7 +430,7 @@ def _by_columns(attributes: Convolution, slides: Sequence[Slide], views: tuple[V
     parts = [] if own else ground(dtype, attributes.point, x[1] * lies.channel, 1, target.isa, threads)
     for image in range(x[0]):
         if own is None:
-            parts += image_copy(slides, views[0], lies, image * steps[0], x[1], target.isa, threads)
+            parts += image_copy(slides, views[0], lies, Operand(X, image * steps[0] * size), x[1], target.isa, threads)
         begin = replace(lies, offset=image * steps[0]) if own else lies
         for first in range(0, out[2], rows):
             some = min(rows, out[2] - first)
@@ -492,7 +504,7 @@ def _columns(
         target = shape, (count * area, *goes, *dense_strides(windows))
         begin = lies.offset + lies.at(slides, phases) + first * along[0]
         at = sum(phase * rest for phase, rest in zip(phases, rests, strict=True)) * area
-        steps += copy(dtype, source, target, (lies.operand, begin), (to, at), isa, threads)
+        steps += copy(dtype, source, target, Operand(lies.operand, begin * dtype.element_bytes), (to, at), isa, threads)
     return steps
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "ground",
     "image_copy",
     "own_image",
+    "words",
 ]
 
 # The operands of a plan that slides windows along an image: the image, the weights, the result, and what is behind.
@@ -156,59 +157,56 @@ def copied_image(slides: Sequence[Slide]) -> Image:
 
 
 def image_copy(
-    slides: Sequence[Slide], x: View, lies: Image, begin: int, channels: int, isa: Isa, threads: int, depth: int = 1
+    slides: Sequence[Slide], x: View, lies: Image, begin: Operand, channels: int, isa: Isa, threads: int
 ) -> list[Step]:
-    """Copy some channels of x, from an element on, to where windows look; what is beside them stays as it is.
-
-    Args:    depth: so many channels of bytes become one of words, the last of what is left.
-    """
-    made: list[Step] = []
-    for first, count, together in (0, channels // depth, depth), (channels // depth, 1, channels % depth):
-        if together:
-            to, group = first * lies.channel, first * depth * x[2][1]
-            made += _channels_copy(slides, x, lies, begin + group, to, count, together, depth, isa, threads)
-    return made
-
-
-def _channels_copy(
-    slides: Sequence[Slide], x: View, lies: Image, begin: int, to: int, channels: int, together: int, depth: int,
-    isa: Isa, threads: int,
-) -> list[Step]:  # fmt: skip
-    """The same of channels of the copy from element `to` on, each of so many of x together."""
+    """Copy some channels of x, from where `begin` is, to where windows look; what is beside them stays as it is."""
     dtype, _, steps = x
     made: list[Step] = []
     for phases in itertools.product(*[range(s.seen) for s in slides]):
         parts = [slide.copied(phase) for slide, phase in zip(slides, phases, strict=True)]
         shape = channels, *[count for _, _, count in parts]
-        source = shape, (together * steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
+        source = shape, (steps[1], *[s.phases * step for s, step in zip(slides, steps[2:], strict=True)])
         target = shape, (lies.channel, *lies.steps)
-        reads = begin + sum(at * step for (_, at, _), step in zip(parts, steps[2:], strict=True))
+        reads = sum(at * step for (_, at, _), step in zip(parts, steps[2:], strict=True))
         writes = sum(p * step for p, step in zip(phases, lies.phases, strict=True))
         writes += sum(at * step for (at, _, _), step in zip(parts, lies.steps, strict=True))
-        if 0 in shape:
-            continue
-        if depth == 1:
-            made += copy(dtype, source, target, (X, reads), (0, to + writes), isa, threads)
-        else:
-            plan = elementwise.plan(_word(together), (source,) * together, (target,), isa, threads)
-            sources = [Operand(X, reads + c * steps[1]) for c in range(together)]
-            at = *sources, Operand(WORKSPACE, uint32.size_bytes * (to + writes))
-            made += [step.on(*at) for step in plan.steps]
+        if 0 not in shape:
+            made += copy(dtype, source, target, begin.behind(reads * dtype.element_bytes), (0, writes), isa, threads)
     return made
 
 
+def words(x: View, begin: Operand, depth: int, to: int, isa: Isa, threads: int) -> tuple[View, list[Step]]:
+    """An image of words, each of so many channels of one of bytes, and the steps that make it in the workspace.
+
+    Args:    begin: where that of bytes is.   to: the byte of the workspace.
+    Returns: where there are fewer channels for the last words, these are 0.
+    """
+    _, (_, channels, *spatial), (_, apart, *steps) = x
+    shape = 1, -(-channels // depth), *spatial
+    strides, whole, made = dense_strides(shape), channels // depth, list[Step]()
+    for first, count, together in (0, whole, depth), (whole, 1, channels % depth):
+        if not (count and together) or 0 in spatial:
+            continue
+        extents = count, *spatial
+        source, target = (extents, (together * apart, *steps)), (extents, strides[1:])
+        plan = elementwise.plan(_word(together), (source,) * together, (target,), isa, threads)
+        bytes_of = [begin.behind((first * depth + c) * apart) for c in range(together)]
+        into = Operand(WORKSPACE, to + first * strides[1] * uint32.size_bytes)
+        made += [step.on(*bytes_of, into) for step in plan.steps]
+    return (uint32, shape, strides), made
+
+
 def copy(
-    dtype: DType, source: AxisSteps, target: AxisSteps, reads: tuple[int, int], writes: tuple[int, int],
-    isa: Isa, threads: int,
+    dtype: DType, source: AxisSteps, target: AxisSteps, reads: Operand, writes: tuple[int, int], isa: Isa,
+    threads: int,
 ) -> list[Step]:  # fmt: skip
     """Copy elements to the workspace.
 
-    Args:    reads: which operand, from which element on.   writes: the byte of the workspace, and elements from there.
+    Args:    writes: the byte of the workspace, and elements from there.
     """
     plan = elementwise.plan(single("copy", dtype), (source,), (target,), isa, threads)
-    size = dtype.element_bytes
-    at = Operand(reads[0], reads[1] * size), Operand(WORKSPACE, writes[0] + writes[1] * size)
-    return [step.on(*at) for step in plan.steps]
+    into = Operand(WORKSPACE, writes[0] + writes[1] * dtype.element_bytes)
+    return [step.on(reads, into) for step in plan.steps]
 
 
 def zeros(dtype: DType, count: int, isa: Isa, threads: int) -> list[Step]:
