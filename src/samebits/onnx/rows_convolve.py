@@ -5,17 +5,22 @@ Start at `ROWS`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
+from samebits.kernels.gemm.engine import EXACT
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
 from samebits.operations import dim
 from samebits.operations.convolution import Convolution
 
 __all__ = ["ROWS"]
+
+# The largest magnitude of an integer of 8 bits without its zero point.
+_MOST = 255
 
 
 def _convolution(call: NodeCall) -> Sequence[str]:
@@ -60,11 +65,39 @@ def _of_integers(
     call: NodeCall, operands: tuple[int, int], given: Mapping[str, int], out_dtype: DType | None = None
 ) -> str:
     """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
-    attributes, (filters, *_) = _slid(call, *operands)
+    attributes, w = _slid(call, *operands)
     given = {name: index for name, index in given.items() if name != "a_zero_point" or not _is_zero(call, index)}
-    values = [_of_filters(call, index, filters, name) for name, index in given.items()]
-    attributes = replace(attributes, names=("x", "w", *given), out_dtype=out_dtype)
-    return call.b.add("convolve", (*[call[index] for index in operands], *values), attributes)[0]
+    values = {name: _of_filters(call, index, w[0], name) for name, index in given.items()}
+    if attributes.is_chained(w) and math.prod(w[1:]) * _MOST**2 <= EXACT:
+        return _by_floats(call, [call[index] for index in operands], attributes, values, out_dtype)
+    attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)
+    return call.b.add("convolve", (*[call[index] for index in operands], *values.values()), attributes)[0]
+
+
+def _by_floats(
+    call: NodeCall, operands: Sequence[str], attributes: Convolution, values: Mapping[str, str], out_dtype: DType | None
+) -> str:
+    """The same where each element is a chain of its own, in float32, which counts every sum exactly."""
+    b, rank = call.b, len(attributes.out)
+
+    def beside(name: str, behind: int = rank) -> str:
+        """What there is one of, or one a filter, as an operand of a map."""
+        value = values[name]
+        return b.reshape(value, (b.facts[value].shape[0], *[1] * behind)) if b.facts[value].rank else value
+
+    floats = [call.converted(x, dtypes.float32) for x in operands]
+    for i, (name, behind) in enumerate((("b_zero_point", rank), ("a_zero_point", rank + 1))):
+        if name in values:
+            floats[i] = b.apply("sub", floats[i], call.converted(beside(name, behind), dtypes.float32))
+    (total,) = b.add("convolve", floats, attributes)
+    if out_dtype is None:
+        return call.converted(total, dtypes.int32)
+    if "bias" in values:
+        exact = [call.converted(x, dtypes.float64) for x in (total, beside("bias"))]
+        total = b.apply("add", *exact)
+    else:
+        total = call.converted(total, dtypes.int32)
+    return b.apply("requantize", total, *map(beside, ("a_scale", "b_scale", "out_scale", "out_zero_point")))
 
 
 def _is_zero(call: NodeCall, index: int) -> bool:
