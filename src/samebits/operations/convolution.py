@@ -116,6 +116,7 @@ class Convolution:
         words += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
         words += [f"from {[-step for step in self.before]}"] if any(self.before) else []
         words += [f"with {', '.join(self.names[2:])}"] if self.names[2:] else []
+        words += [f"as {self.out_dtype.name}"] if self.out_dtype else []
         return ", ".join([*words, f"windows {list(self.out)}"]) + (text(self.epilogue) if self.epilogue else "")
 
     @property
@@ -553,9 +554,12 @@ def _keep(
 
 def _keep_grouped(attributes: Convolution, kinds: Sequence[DType], w: Known, target: PlanTarget) -> KeptConstant | None:
     """Constant weights of integers, whose channels are grouped as words of the image have them, for an engine that
-    takes these weights as they are; None where none does, or where windows are packed from columns."""
+    takes these weights as they are; None where none does, or where windows are packed from columns, as those of one
+    element are."""
     if "a_zero_point" in attributes.names or {kinds[0].width_bits, kinds[1].width_bits} != {8}:
         return None  # which the sums of the columns would be needed for
+    if math.prod(w.shape[2:]) * math.prod(attributes.strides) == 1:
+        return None
     engines = selection.candidates(kinds[1], kinds[0], target.isa)
     engine = next((x for x in engines if x.a is kinds[1] and x.depth > 1 and x.a.width_bits == 8), None)
     filters, depth, *kernel = w.shape
