@@ -243,7 +243,7 @@ OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin", "R
 # Cases whose shapes must be known when the model is loaded.
 FIXED_SHAPES = {
     "Squeeze", "Slice", "Slice backwards", "GatherND", "GatherND scalars", "Pad", "MaxPool", "AveragePool", "LpPool",
-    "Conv", "Split", "RotaryEmbedding", "TopK", "Scatter", "ScatterElements",
+    "Conv", "ConvInteger", "QLinearConv", "Split", "RotaryEmbedding", "TopK", "Scatter", "ScatterElements",
     "ScatterND", "Resize", "Upsample", "Einsum", "ConvTranspose", "RNN", "GRU", "LSTM",
 }  # fmt: skip
 

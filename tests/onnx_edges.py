@@ -11,6 +11,8 @@ X = R.standard_normal((2, 3, 4)).astype(np.float32)
 I = R.integers(-50, 50, (2, 3, 4))  # noqa: E741 - integers
 # Batch, channels, rows, columns; the second channel of each is negative.
 IMAGE = R.standard_normal((2, 4, 6, 5)).astype(np.float32)
+BYTES = (IMAGE * 40 + 128).clip(0, 255).astype(np.uint8)
+SIGNED = (BYTES.astype(int) - 128).astype(np.int8)
 # A number for each two along the last axis of X; and nothing but channels.
 PAIRS = np.abs(X[:, :, ::2])
 DEEP = R.standard_normal((2, 18, 2, 3)).astype(np.float32)
@@ -427,6 +429,27 @@ WINDOWS: list[Edge] = [
             (2, IMAGE.reshape(10, 2, 3, 4)[:, :, :, :2]),
         )
         for bias in ([], [R.standard_normal(len(w)).astype(np.float32)])
+        for attributes in (
+            {"strides": [1, 2], "pads": [1, 0, 2, 1]},
+            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+            {"auto_pad": "SAME_LOWER", "dilations": [1, 1]},
+            {"auto_pad": "VALID", "dilations": [2, 3]},
+            {"auto_pad": "NOTSET", "pads": [0, 0, 0, 0]},
+        )
+    ],
+    *[
+        (op, [BYTES, *more[0], w, *more[1]], {"kernel_shape": w.shape[2:], "group": group, **attributes}, (), 1, 11)
+        for group, w in ((1, SIGNED.reshape(10, 4, 3, 2)), (2, SIGNED.reshape(20, 2, 3, 2)[:, :, :2].copy()))
+        for op, more in (
+            ("ConvInteger", ((), (np.array(7, np.uint8), np.array(0, np.int8)))),
+            (
+                "QLinearConv",
+                (
+                    (np.float32(0.5), np.array(7, np.uint8)),
+                    (np.float32(0.25), np.array(0, np.int8), np.float32(16), np.array(99, np.uint8)),
+                ),
+            ),
+        )
         for attributes in (
             {"strides": [1, 2], "pads": [1, 0, 2, 1]},
             {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
