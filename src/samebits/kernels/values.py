@@ -31,6 +31,9 @@ from samebits.kernels.expression import (
 
 Array = npt.NDArray[Any]
 
+# What the text of an operation computes of some of its arguments alone (`functions.texts.FIRST`).
+First = tuple[Vector, ...]
+
 # Operations that copy the bits of a NaN, or all but its sign.
 _COPIES = ("where", "neg", "abs", "copy")
 
@@ -44,6 +47,7 @@ class Values:
         width: Lanes of every vector.
         load: Gives a value that is not computed here: an input, or whatever `given` names; never a constant.
         given: Values besides the inputs that `load` provides, each with whether its NaNs may be uncanonical.
+        found: What `first` gave for some of the values.
     """
 
     def __init__(
@@ -53,9 +57,10 @@ class Values:
         width: int,
         load: Callable[[int], Vector],
         given: Mapping[int, bool] | None = None,
+        found: Mapping[int, First] | None = None,
     ) -> None:
         self._b, self._expression, self._width, self._load = b, expression, width, load
-        self._given = given or {}
+        self._given, self._first = given or {}, found or {}
         self._found: dict[int, Vector] = {}
         self._canonical: dict[int, Vector] = {}
 
@@ -98,7 +103,8 @@ class Values:
             return rounded
         row = functions.row(node.op)
         take = self.get if row.arithmetic or self._is_only_computed_with(value) else self.stored
-        return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
+        attribute = (*node.attribute, *self._first.get(value, ()))
+        return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=attribute)
 
     def _is_only_computed_with(self, value: int) -> bool:
         """Whether the value copies others, but for a sign, and whatever takes it makes its NaN canonical."""
@@ -191,10 +197,29 @@ def constant(b: Builder, node: Term, width: int) -> Vector:
     return b.bitcast(b.constant((code ^ top) - top, signed, width), node.dtype)
 
 
-def emit(b: Builder, expression: Expression, inputs: Sequence[Vector], width: int) -> list[Vector]:
-    """The outputs of an expression of given vectors, ready to be stored (an epilogue in a kernel text)."""
-    values = Values(b, expression, width, lambda k: inputs[k])
+def emit(
+    b: Builder, expression: Expression, inputs: Sequence[Vector], width: int,
+    found: Mapping[int, First] | None = None,
+) -> list[Vector]:  # fmt: skip
+    """The outputs of an expression of given vectors, ready to be stored (an epilogue in a kernel text).
+
+    Args:    found: what `first` gave for some of its values.
+    """
+    values = Values(b, expression, width, lambda k: inputs[k], found=found)
     return [values.stored(k) for k in expression.outputs]
+
+
+def first(b: Builder, expression: Expression, inputs: Sequence[Vector | None]) -> dict[int, First]:
+    """By value, what its text computes of some arguments alone, where these are among the inputs that are given."""
+    from samebits.kernels.functions import texts
+
+    known, found = {k: x for k, x in enumerate(inputs) if x is not None}, dict[int, First]()
+    for value, node in enumerate(expression.nodes, len(inputs)):
+        places, text = texts.FIRST.get(node.op, ((), None))
+        taken = [known[k] for k in (node.arguments[i] for i in places) if k in known]
+        if text is not None and len(taken) == len(places):
+            found[value] = text(b, node.dtype, *taken)
+    return found
 
 
 Special = Callable[[Term, list[Array]], Array]

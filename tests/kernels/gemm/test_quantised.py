@@ -6,6 +6,7 @@ product.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import aarch64
@@ -18,6 +19,7 @@ from rows import AARCH64_PRODUCT_ROWS, PRODUCT_ROWS
 
 import samebits as sb
 from samebits import dtypes
+from samebits.codegen import llvm
 from samebits.kernels import gemm
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.reference import integers, reference
@@ -209,19 +211,35 @@ def test_requantised_products_beside_onnxruntime() -> None:
     assert len(np.unique(got)) > 100
 
 
-@pytest.mark.parametrize("row", AARCH64_PRODUCT_ROWS, ids=lambda row: row.name)
-def test_requantised_products_on_aarch64(row: Any) -> None:
-    x, y, out = drawn("int8", 5, 39), drawn("uint8", 39, 14, seed=1), np.zeros((5, 14), np.int8)
-    s_a, s_b, s_y, zero = scales(5), scales(14), np.array(20, F32), np.array(-5, np.int8)
+def requantising() -> gemm.Contraction:
+    """int8 [5, 39] beside uint8 [39, 14], scales of rows and of columns, to int8."""
     lying = gemm.Matrix(39, 1, (), dtypes.int8), gemm.Matrix(14, 1, (), dtypes.uint8)
     left = gemm.Side(lying[0], gemm.Shared(gemm.Matrix(1, 0), gemm.LINE))
     right = gemm.Side(lying[1], gemm.Shared(gemm.Matrix(0, 1), gemm.LINE))
     last = gemm.Shared(gemm.Matrix(0, 0)), gemm.Shared(gemm.Matrix(0, 0, (), dtypes.int8))
     result = gemm.Side(gemm.Matrix(14, 1, (), dtypes.int8), *last)
     epilogue, sources = gemm.requantized(total=dtypes.int32, a=left, b=right, out=result)
-    c = contraction(5, 14, 39, left, right, result, (), epilogue, sources)
-    aarch64.run_plan(gemm.plan(c, row, 1), [x, y, zero, s_a, s_b, s_y, out])
+    return contraction(5, 14, 39, left, right, result, (), epilogue, sources)
+
+
+@pytest.mark.parametrize("row", AARCH64_PRODUCT_ROWS, ids=lambda row: row.name)
+def test_requantised_products_on_aarch64(row: Any) -> None:
+    x, y, out = drawn("int8", 5, 39), drawn("uint8", 39, 14, seed=1), np.zeros((5, 14), np.int8)
+    s_a, s_b, s_y, zero = scales(5), scales(14), np.array(20, F32), np.array(-5, np.int8)
+    aarch64.run_plan(gemm.plan(requantising(), row, 1), [x, y, zero, s_a, s_b, s_y, out])
     assert_bits(out, requantized(integers(x, y), s_a, s_b, s_y, zero, "int8"))
+
+
+def test_scales_of_columns_are_divided_once_for_all_rows() -> None:
+    avx512 = next(row for row in PRODUCT_ROWS if row.name == "avx512")
+    text = llvm.emit(gemm.plan(requantising(), avx512, 1, form="fused").steps[-1].spec)
+    (finish,) = re.findall(r"^define [^\n]*@finish\(.*?^}", text, re.MULTILINE | re.DOTALL)
+    blocks = re.split(r"^\w+:$", finish, flags=re.MULTILINE)
+    of_float = [block for block in blocks if "fdiv <16 x float>" in block]
+    of_rows = [block for block in blocks if "load <16 x i32>" in block]
+    assert of_float
+    assert of_rows
+    assert not any(block in of_rows for block in of_float)
 
 
 def test_what_cannot_be_requantised_is_refused() -> None:

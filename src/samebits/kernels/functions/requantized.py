@@ -2,7 +2,8 @@
 
 The quotient is computed in float32 within a known error. Where that could lie on the other side of a tie than the
 rational, or where a scale is not a common number, all lanes of the vector are decided exactly in float64, which a few
-vectors in a hundred are. Start at `emit`.
+vectors in a hundred are. What the scales of columns and of the result decide alone is computed `first`. Start at
+`emit`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,24 @@ _DOUBT = 2.0**-13
 _LARGE = 1024.0
 
 
-def emit(b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector) -> Vector:
-    """Lanes of `dtype`, the zero point's, int8 or uint8; acc is int32, or integers below 2**53 in float64."""
+def first(b: Builder, dtype: DType, s_b: Vector, s_y: Vector, zero: Vector) -> tuple[Vector, ...]:
+    """s_b / s_y if it is a common number, what the quotient saturates at, and the rounder that adds the zero point too;
+    the last three are exact."""
     offset = b.convert(zero, float32)
-    low, high, rounder = (b.add(b.like(offset, x), y) for x, y in _limits(b, dtype, offset))
-    y = b.mul(b.convert(acc, float32), b.mul(s_a, _common(b, b.div(s_b, s_y))))
+    minus = b.neg(offset)
+    exact = ((float(dtype.min), minus), (float(dtype.max), minus), (_ROUNDER, offset))
+    return _common(b, b.div(s_b, s_y)), *(b.add(b.like(offset, x), y) for x, y in exact)
+
+
+def emit(
+    b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector, *found: Vector
+) -> Vector:
+    """Lanes of `dtype`, the zero point's, int8 or uint8; acc is int32, or integers below 2**53 in float64.
+
+    Args:    found: what `first` gives, where it is computed already.
+    """
+    factor, low, high, rounder = found or first(b, dtype, s_b, s_y, zero)
+    y = b.mul(b.convert(acc, float32), b.mul(s_a, factor))
     # As written, each select is one minimum or maximum instruction that passes on NaN.
     y = b.select(b.less(high, y), high, y)
     y = b.select(b.less(y, low), low, y)
@@ -33,12 +47,6 @@ def emit(b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: V
     for _ in b.when(b.any(b.invert(far)), carry=result):
         result[0] = _exactly(b, dtype, acc, s_a, s_b, s_y, zero)
     return result[0]
-
-
-def _limits(b: Builder, dtype: DType, offset: Vector) -> tuple[tuple[float, Vector], ...]:
-    """What the quotient saturates at, and the rounder that adds the zero point too; all exact."""
-    minus = b.neg(offset)
-    return (float(dtype.min), minus), (float(dtype.max), minus), (_ROUNDER, offset)
 
 
 def _common(b: Builder, x: Vector) -> Vector:

@@ -89,11 +89,11 @@ class FunctionRow:
     def lanes(self, b: Builder, dtype: DType, *vectors: Vector, attribute: tuple[Any, ...] = ()) -> Vector:
         """The operation in kernel text: vectors of the arguments' dtypes to one of `dtype`, the result's.
 
-        Args:    attribute: the node's: a cast may have a conversion.
+        Args:    attribute: the node's: a cast may have a conversion; or what `texts.FIRST` computed already.
         """
         if not self.computes:
             return self.emit(b, dtype, *vectors, *attribute)
-        found = self.emit(b, convert.computed(dtype), *(convert.number(b, x) for x in vectors))
+        found = self.emit(b, convert.computed(dtype), *(convert.number(b, x) for x in vectors), *attribute)
         return convert.cast(b, found, dtype) if convert.is_coded(dtype) else found
 
     def meaning(self, dtype: DType, *arrays: Array, attribute: tuple[Any, ...] = ()) -> Array:

@@ -71,6 +71,11 @@ ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
     "erf": paired_error.one_more,
     "tanh": paired_quotients.one_more_tanh,
 }
+# What a row's text computes of some arguments alone, by their places, and takes after all arguments: once for all
+# vectors that share these.
+FIRST: Mapping[str, tuple[tuple[int, ...], Callable[..., tuple[Vector, ...]]]] = {
+    "requantize": ((2, 3, 4), requantized.first),
+}
 # By the names of `kernels.gelu.patterns`: a result as bfloat16, of its steps in float32 and of the operands.
 BOUNDED: Mapping[str, Callable[..., Vector]] = {
     "gelu": bounded_gelu.gelu,

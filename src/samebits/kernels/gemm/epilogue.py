@@ -1,8 +1,9 @@
 """The epilogue: what happens to t after the last chunk, on a microtile that is still in the first cache.
 
 Sources have one of four classes by their column stride: a full row, a value a row, anything else, or an immediate.
-Columns are walked outside and rows inside, so that what is the same for every row, and whatever is computed from that
-alone, is loaded and computed once. With no expression the function only moves a finished tile to where it belongs.
+Columns are walked outside and rows inside, so that what is the same for every row is loaded once. What is computed from
+that alone is computed once too: what `values.first` knows by the text, the rest by LLVM where registers are left.
+With no expression the function only moves a finished tile to where it belongs.
 Where it is the columns of out whose elements lie side by side, a tile is transposed first, and its columns are the rows
 of what is said here. Start at `Epilogue`.
 """
@@ -23,6 +24,8 @@ from samebits.kernels.plan import LINE_BYTES, Operand
 
 ROW, REPEATED, STRIDED, IMMEDIATE = "row", "repeated", "strided", "immediate"
 _IMMEDIATE_BYTES = 8
+# What is the same for every row: sources, None where they are not, and what is computed from these alone, by value.
+_Prepared = tuple[list[Vector | None], Mapping[int, values.First]]
 
 
 def _class(source: Source, is_turned: bool) -> str:
@@ -240,14 +243,17 @@ class Finish:
     ) -> None:  # fmt: skip
         b, nr = self._b, self._nr
 
-        def prepare(j: Index, count: Index | None) -> list[Vector | None]:
+        def prepare(j: Index, count: Index | None) -> _Prepared:
             same = [row for _, row, _ in self._d.sources]
-            return [self._source(n, 0, j, count, inputs) if x else None for n, x in enumerate(same)]
+            held = [self._source(n, 0, j, count, inputs) if x else None for n, x in enumerate(same)]
+            e = self._d.expression
+            return held, values.first(b, e, [None, *held]) if e else {}
 
-        def vector(i: Index, j: Index, count: Index | None, held: list[Vector | None]) -> None:
+        def vector(i: Index, j: Index, count: Index | None, prepared: _Prepared) -> None:
+            held, first = prepared
             x = b.load(t, i * t_step + j, nr, count)
             found = [self._source(n, i, j, count, inputs) if v is None else v for n, v in enumerate(held)]
-            x = self._apply(x, found)
+            x = self._apply(x, found, first)
             if self._d.out == ROW:
                 b.store(out, i * out_row + j, x, count)
             else:
@@ -268,11 +274,11 @@ class Finish:
             x = b.splat(b.load(p, at, 1), nr)
         return x if dtype is self._d.taken(n) else convert.decode(b, x, dtype)
 
-    def _apply(self, t: Vector, sources: list[Vector]) -> Vector:
-        """The expression of one vector of t."""
+    def _apply(self, t: Vector, sources: list[Vector], first: Mapping[int, values.First]) -> Vector:
+        """The expression of one vector of t; `first`: what is computed of it already."""
         if self._d.expression is None:
             return self._converted(t)
-        (result,) = values.emit(self._b, self._d.expression, [t, *sources], self._nr)
+        (result,) = values.emit(self._b, self._d.expression, [t, *sources], self._nr, first)
         return self._converted(result)
 
     def _converted(self, x: Vector) -> Vector:
