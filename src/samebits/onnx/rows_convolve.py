@@ -92,12 +92,8 @@ def _by_floats(
     (total,) = b.add("convolve", floats, attributes)
     if out_dtype is None:
         return call.converted(total, dtypes.int32)
-    if "bias" in values:
-        exact = [call.converted(x, dtypes.float64) for x in (total, beside("bias"))]
-        total = b.apply("add", *exact)
-    else:
-        total = call.converted(total, dtypes.int32)
-    return b.apply("requantize", total, *map(beside, ("a_scale", "b_scale", "out_scale", "out_zero_point")))
+    given = [beside(name) for name in ("bias", "a_scale", "b_scale", "out_scale", "out_zero_point") if name in values]
+    return b.apply("requantize_sum" if "bias" in values else "requantize", call.converted(total, dtypes.int32), *given)
 
 
 def _is_zero(call: NodeCall, index: int) -> bool:

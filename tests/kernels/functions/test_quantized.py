@@ -94,6 +94,33 @@ def test_requantisation_is_exact(row: Isa, total: DType, result: DType) -> None:
     assert not len(wrong), [(x[wrong[0]] for x in (*inputs, out, due))]
 
 
+@functools.cache
+def with_bias() -> tuple[Array, ...]:
+    """The same sums in two, of which some leave int32 together, and what is due of their sum."""
+    acc, *given, _ = cases(*KINDS[0])
+    n, limits = len(acc), np.iinfo(np.int32)
+    rng = np.random.default_rng(5)
+    bias = rng.integers(limits.min, limits.max + 1, n)
+    bias[::5] = rng.choice([limits.min, limits.max, 0, 1, -1], len(bias[::5]))
+    t = acc.astype(np.int64) - bias
+    t = np.where((t < limits.min) | (t > limits.max), rng.choice([limits.min, limits.max], n), t)
+    total, result = (t + bias).astype(np.float64), KINDS[0][1]
+    (due,) = elementwise.reference(expression(dtypes.float64, result), total, *given)
+    assert (np.abs(total) > limits.max).sum() > n // 10
+    return (t.astype(np.int32), bias.astype(np.int32), *given, due)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_a_bias_is_added_exactly(row: Isa) -> None:
+    *inputs, due = with_bias()
+    chain = Chain()
+    e = chain.finish(chain.apply("requantize_sum", *[chain.input(dtypes.of(x.dtype)) for x in inputs]))
+    assert np.array_equal(elementwise.reference(e, *inputs)[0], due)
+    out = np.empty(due.shape, due.dtype)
+    launch.run_plan(elementwise.plan(e, launch.layouts(*inputs), launch.layouts(out), row, 1), [*inputs, out], 1)
+    assert np.array_equal(out, due)
+
+
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_requantisation_on_aarch64(row: Isa) -> None:
     *inputs, due = (x[::5].copy() for x in cases(*KINDS[0]))

@@ -100,6 +100,11 @@ def quantize(x: Array, scale: Array, zero: Array) -> Array:
     return np.asarray(np.clip(total, limits.min, limits.max).astype(zero.dtype))
 
 
+def requantize_sum(acc: Array, bias: Array, s_a: Array, s_b: Array, s_y: Array, zero: Array) -> Array:
+    """The same of acc + bias, added exactly."""
+    return requantize(acc.astype(np.int64) + bias.astype(np.int64), s_a, s_b, s_y, zero)
+
+
 def requantize(acc: Array, s_a: Array, s_b: Array, s_y: Array, zero: Array) -> Array:
     """acc * s_a * s_b / s_y, rounded once to nearest even, plus zero, saturating in zero's dtype (an integer's).
 

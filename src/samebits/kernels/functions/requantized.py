@@ -8,6 +8,8 @@ vectors in a hundred are. What the scales of columns and of the result decide al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType, float32, float64, int32, uint32
 
@@ -36,6 +38,29 @@ def emit(
 
     Args:    found: what `first` gives, where it is computed already.
     """
+    return _rounded(b, dtype, acc, None, (s_a, s_b, s_y, zero), found, lambda: b.convert(acc, float64))
+
+
+def emit_sum(
+    b: Builder, dtype: DType, t: Vector, bias: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector,
+    *found: Vector,
+) -> Vector:  # fmt: skip
+    """The same of t + bias, both int32; where that leaves int32 too, lanes are decided in float64, which holds it."""
+    acc = b.add(t, bias)
+    wrapped = b.less(b.bit_and(b.bit_xor(acc, t), b.bit_xor(acc, bias)), b.like(acc, 0))
+
+    def whole() -> Vector:
+        return b.add(b.convert(t, float64), b.convert(bias, float64))
+
+    return _rounded(b, dtype, acc, wrapped, (s_a, s_b, s_y, zero), found, whole)
+
+
+def _rounded(
+    b: Builder, dtype: DType, acc: Vector, wrapped: Vector | None, given: tuple[Vector, Vector, Vector, Vector],
+    found: tuple[Vector, ...], whole: Callable[[], Vector],
+) -> Vector:  # fmt: skip
+    """Lanes of `dtype`; of those that are `wrapped` acc is wrong, and in every rare vector `whole` gives it."""
+    s_a, s_b, s_y, zero = given
     factor, low, high, rounder = found or first(b, dtype, s_b, s_y, zero)
     y = b.mul(b.convert(acc, float32), b.mul(s_a, factor))
     # As written, each select is one minimum or maximum instruction that passes on NaN.
@@ -44,8 +69,9 @@ def emit(
     anchored = b.add(y, rounder)
     far = b.less(b.abs(b.sub(y, b.sub(anchored, rounder))), b.like(y, 0.5 - _DOUBT))
     result = [b.convert(b.bitcast(anchored, int32), dtype)]
-    for _ in b.when(b.any(b.invert(far)), carry=result):
-        result[0] = _exactly(b, dtype, acc, s_a, s_b, s_y, zero)
+    doubt = b.invert(far) if wrapped is None else b.bit_or(b.invert(far), wrapped)
+    for _ in b.when(b.any(doubt), carry=result):
+        result[0] = _exactly(b, dtype, whole(), s_a, s_b, s_y, zero)
     return result[0]
 
 
@@ -57,15 +83,15 @@ def _common(b: Builder, x: Vector) -> Vector:
     return b.select(b.less(above, b.like(above, 0x7F800000 - least)), x, b.like(x, float("nan")))
 
 
-def _exactly(b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector) -> Vector:
+def _exactly(b: Builder, dtype: DType, n: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector) -> Vector:
     """The same of any finite, infinite or NaN scales, in float64.
 
-    |acc| < 2**53 and float32's exponents keep everything in the range of float64's normal numbers. The product of two
+    |n| < 2**53 and float32's exponents keep everything in the range of float64's normal numbers. The product of two
     scales has 48 bits: exact. `h` is the integer below the quotient, which errs by less than 2**-41 where it is not
     large; so the result is h or h + 1, and which of them the sign of acc * s_a * s_b - (h + 1/2) * s_y says: the second
     product has at most 36 bits, and one fma rounds their difference, which keeps its sign.
     """
-    n, divisor = b.convert(acc, float64), b.convert(s_y, float64)
+    divisor = b.convert(s_y, float64)
     product = b.mul(b.convert(s_a, float64), b.convert(s_b, float64))
     y = b.div(b.mul(n, product), divisor)
     large, half = b.like(y, _LARGE), b.like(y, 0.5)

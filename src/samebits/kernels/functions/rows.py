@@ -33,6 +33,7 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "u
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
 _ORDERED = _NUMBERS | (_CODED & _POWERS)
+_INT32 = frozenset({"int32"})
 _SUMS = frozenset({"int32", "float64"})
 _BYTES = frozenset({"int8", "uint8"})
 # How messages call the sets that are too long to be listed.
@@ -263,6 +264,7 @@ ROWS: tuple[FunctionRow, ...] = (
     FunctionRow("cast", (_ANY,), "any", exact.cast, _emit_cast),
     _composed("quantize", (_F32, _F32, _BYTES), exact.quantize, heavy=True),
     _composed("requantize", (_SUMS, _F32, _F32, _F32, _BYTES), exact.requantize, heavy=True),
+    _composed("requantize_sum", (_INT32, _INT32, _F32, _F32, _F32, _BYTES), exact.requantize_sum, heavy=True),
     *[_composed(name, (_FLOATS,), heavy=True, canonical=True) for name in ROUNDED],
     _composed("pow", _PAIR, heavy=True),
     _composed("floor", (_FLOATS,), np.floor),

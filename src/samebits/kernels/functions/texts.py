@@ -75,6 +75,7 @@ ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
 # vectors that share these.
 FIRST: Mapping[str, tuple[tuple[int, ...], Callable[..., tuple[Vector, ...]]]] = {
     "requantize": ((2, 3, 4), requantized.first),
+    "requantize_sum": ((3, 4, 5), requantized.first),
 }
 # By the names of `kernels.gelu.patterns`: a result as bfloat16, of its steps in float32 and of the operands.
 BOUNDED: Mapping[str, Callable[..., Vector]] = {
@@ -118,6 +119,7 @@ TEXTS: Mapping[str, Callable[..., Vector]] = {
     "next_after": neighbours.next_after,
     "quantize": quantized.emit,
     "requantize": requantized.emit,
+    "requantize_sum": requantized.emit_sum,
     "pow": _by_kind(power.emit, whole.power),
     "floor": whole.floor,
     "ceil": whole.ceil,
