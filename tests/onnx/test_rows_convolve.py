@@ -148,3 +148,26 @@ def test_what_belongs_to_no_filter_is_refused(changed: dict[str, Array], said: s
     given = operands("many filters", KINDS[0], each=True) | changed
     with pytest.raises(UnsupportedModelError, match=said):
         onnx.load(model("QLinearConv", "many filters", given, False))
+
+
+@pytest.mark.parametrize("name", ["many filters", "two filters"])
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ({"xz": I8}, "b_zero_point dtype is int8, must be uint8"),
+        ({"wz": U8}, "a_zero_point dtype is uint8, must be int8"),
+        ({"b": np.float32}, "bias dtype is float32, must be int32"),
+        ({"x": np.int32, "w": np.int32}, "a dtype is int32, must be a float or an integer of at most 8 bits"),
+    ],
+)
+def test_formats_are_refused_however_sums_are_computed(name: str, kinds: dict[str, Any], said: str) -> None:
+    given = operands(name, KINDS[0], each=False)
+    given |= {key: given[key].astype(kind) for key, kind in kinds.items()}
+    with pytest.raises(UnsupportedModelError, match=said):
+        onnx.load(model("QLinearConv", name, given, True))
+
+
+def test_zero_points_of_weights_fit_them_although_they_are_zero() -> None:
+    given = operands("many filters", KINDS[0], each=True) | {"wz": np.zeros(3, I8)}
+    with pytest.raises(UnsupportedModelError, match=r"input 5 is int8\[3\], must be one element, or one a filter"):
+        onnx.load(model("QLinearConv", "many filters", given, True))

@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "long sums": ((1, 150, 6, 9), (6, 150, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "a line": ((2, 6, 100), (9, 6, 7), (2,), (1,), (3,), (2,), 1),
     "a volume": ((1, 5, 5, 6, 7), (6, 5, 2, 3, 2), (1, 2, 1), (1, 1, 1), (1, 1, 0), (0, 1, 1), 1),
+    "one window of one filter": ((3, 6, 3, 2), (6, 1, 3, 2), (1, 1), (1, 1), (0, 0), (0, 0), 6),
     "no channels": ((1, 0, 8, 9), (3, 0, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "no windows": ((1, 4, 0, 9), (3, 4, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "nothing in the batch": ((0, 4, 8, 9), (6, 4, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
@@ -254,6 +255,22 @@ def test_what_does_not_fit_filters_is_refused() -> None:
     said = "convolve: a_zero_point shape is .*, must be one number, or one for each of 5 filters; reshape it"
     with pytest.raises(ShapeError, match=said):
         program(made("padded", OF_SUMS), given, kept=False)
+
+
+def test_what_belongs_to_the_image_is_one_number() -> None:
+    """Here there are as many windows as filters, so that a product would take it for one a window."""
+    x, w, points = drawn(U8, 1, 4, 5, 6), drawn(I8, 12, 4, 3, 3), drawn(U8, 12)
+    attributes = Convolution((1, 1), (1, 1), (0, 0), (3, 4), names=("x", "w", "b_zero_point"))
+    with pytest.raises(ShapeError, match=r"convolve: b_zero_point shape is .*12.*, must be one number; reshape it"):
+        program(attributes, {"x": x, "w": w, "b_zero_point": points}, kept=False)
+
+
+def test_floats_take_nothing_beside_image_and_weights() -> None:
+    x, w = np.zeros((1, 4, 5, 6), np.float32), np.zeros((2, 4, 3, 3), np.float32)
+    attributes = Convolution((1, 1), (1, 1), (0, 0), (3, 4), names=("x", "w", "bias"))
+    said = "convolve: x dtype is float32 beside bias, must be integers; let a map follow"
+    with pytest.raises(DTypeError, match=said):
+        program(attributes, {"x": x, "w": w, "bias": np.zeros(2, np.float32)}, kept=False)
 
 
 def test_integers_and_floats_are_no_operands_of_one_convolution() -> None:

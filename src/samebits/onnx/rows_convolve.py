@@ -14,7 +14,7 @@ from samebits.frozen import replace
 from samebits.kernels.gemm.engine import EXACT
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
-from samebits.operations import dim
+from samebits.operations import convolution, dim
 from samebits.operations.convolution import Convolution
 
 __all__ = ["ROWS"]
@@ -66,8 +66,12 @@ def _of_integers(
 ) -> str:
     """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
     attributes, w = _slid(call, *operands)
-    given = {name: index for name, index in given.items() if name != "a_zero_point" or not _is_zero(call, index)}
     values = {name: _of_filters(call, index, w[0], name) for name, index in given.items()}
+    facts = [call.b.facts[x] for x in (*[call[index] for index in operands], *values.values())]
+    # Formats are refused alike, however the sums are computed.
+    convolution.ROWS[0].infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
+    if "a_zero_point" in given and _is_zero(call, given["a_zero_point"]):
+        del values["a_zero_point"]
     if attributes.is_chained(w) and math.prod(w[1:]) * _MOST**2 <= EXACT:
         return _by_floats(call, [call[index] for index in operands], attributes, values, out_dtype)
     attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)

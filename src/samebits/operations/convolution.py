@@ -70,6 +70,8 @@ _WINDOWS = 256
 _FEW = 4
 # Products of a sum up to which it is written out for images of one window.
 _PLACES = 25
+# What the product takes that may be one a filter.
+_EACH = ("a_scale", "a_zero_point", "bias")
 # The format of an operand, and its steps between images (if there are several), filters and windows.
 Lying = tuple[DType, Shape]
 
@@ -93,7 +95,7 @@ class Convolution:
             element for all windows of an image or with one for each. None is the product itself.
         names: What each operand is: the image and the weights, then what the product takes of integers, by the names
             that `product.describe` has for them: a is the weights, b the image, whose zero point is what windows see
-            beside it. Each is one number, or one a filter. Those of the epilogue follow.
+            beside it. Each is one number; those in `_EACH` may be one a filter. Those of the epilogue follow.
         out_dtype: What integers are requantised to.
     """
 
@@ -164,6 +166,9 @@ def _infer(attributes: Convolution, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     if len(fixed) != rank + w.rank or channels != depth * groups or filters % groups:
         actual, expected = f"{x} and {w}", f"channels and filters in {groups} groups"
         raise ShapeError("convolve", "operands", "", actual, expected, "check the weights")
+    if not x.dtype.is_integer and attributes.names[2:]:
+        actual, expected = f"{x.dtype.name} beside {', '.join(attributes.names[2:])}", "integers"
+        raise DTypeError("convolve", "x", "dtype", actual, expected, "let a map follow")
     k, area = depth * math.prod(kernel), math.prod(attributes.out)
     operands = dense(w.dtype, (groups, filters // groups, k)), dense(x.dtype, (x.shape[0], groups, k, area))
     others = [
@@ -193,8 +198,8 @@ def _of_filters(attributes: Convolution, name: str, fact: Fact, filters: int) ->
     """An operand of the product, one number or one a filter, as the product has it."""
     if fact.rank == 0:
         return fact
-    if fact.shape != (filters,):
-        expected = f"one number, or one for each of {filters} filters"
+    if fact.shape != (filters,) or name not in _EACH:
+        expected = f"one number, or one for each of {filters} filters" if name in _EACH else "one number"
         raise ShapeError("convolve", name, "shape", sizes_text(fact.shape), expected, "reshape it")
     return dense(fact.dtype, _by_group(attributes, name, filters))
 
@@ -291,12 +296,13 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     """Chains of elements or products, of some channels or windows of an image at a time."""
     w = attributes.weights or views[1][1]
     slides = attributes.slides(views[0][1][2:], w[2:])
-    if attributes.is_map(w) and attributes.epilogue is None:
+    is_float = views[0][0].is_float
+    if attributes.is_map(w) and attributes.epilogue is None and is_float:
         threads = shared_by(views, target)
         steps = convolution_chains.plan_one_window(slides, attributes.groups, views, target.isa, threads)
         if steps is not None:
             return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
-    if attributes.is_chained(w) and views[0][0].is_float:
+    if attributes.is_chained(w) and is_float:
         beside, chunk = _all_beside(attributes, views), attributes.spec.chunk
         step, scratch = convolution_chains.plan(
             slides, attributes.groups, chunk, attributes.epilogue, beside, views, target.isa
