@@ -15,6 +15,8 @@ import rows
 import torch
 
 from samebits import dtypes
+from samebits.codegen import isa as isas
+from samebits.codegen import permission
 from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
@@ -224,6 +226,20 @@ def test_windows_are_packed_from_words_and_nothing_beside_operands_is_read(isa: 
         launch.assert_bits(out, result)
 
 
+def test_weights_lie_as_they_are_where_tiles_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles multiply panels of columns; words of the image are for vectors."""
+    monkeypatch.setattr(permission, "refusal", lambda: None)
+    given, keep = operands("padded", KINDS[0], ()), convolution.ROWS[0].keep
+    assert keep is not None
+    formats, weights = [dtypes.of(x.dtype) for x in given.values()], Known(given["w"].shape, lambda: given["w"])
+    kept = {
+        row.name: keep(made("padded"), formats, {1: weights}, PlanTarget(row, 1, DEFAULT))
+        for row in isas.ROWS
+        if "dot4_uint8_int8" in row.instructions
+    }
+    assert {name for name, found in kept.items() if found is None} == {row.name for row in isas.ROWS if row.has_tiles}
+
+
 def test_images_may_lie_in_any_way() -> None:
     for name in ("padded", "phases", "one by one"):
         given = operands(name, KINDS[0], OF_SUMS[:1])
@@ -246,6 +262,24 @@ def test_sums_are_exact_on_aarch64(isa: Isa) -> None:
     arrays = [*given.values(), found]
     views = [(dtypes.of(x.dtype), x.shape, tuple(step // x.itemsize for step in x.strides)) for x in arrays]
     aarch64.run_plan(planner(made(name, OF_SUMS), tuple(views), PlanTarget(isa, 1, DEFAULT)), arrays)
+    launch.assert_bits(found, result)
+
+
+@pytest.mark.parametrize("name", ["channels that fill no word", "groups of whole words"])
+def test_windows_are_packed_from_words_on_aarch64(name: str) -> None:
+    isa, named, kinds = rows.row_named("neon_dot"), OF_SUMS[:1], KINDS[len(name) % 2]
+    given, result = operands(name, kinds, named), due(name, kinds, named)
+    keep, planner = convolution.ROWS[0].keep, convolution.ROWS[0].plan
+    assert keep is not None
+    assert planner is not None
+    formats = [dtypes.of(x.dtype) for x in given.values()]
+    weights = Known(given["w"].shape, lambda: given["w"])
+    kept = keep(made(name, named), formats, {1: weights}, PlanTarget(isa, 1, DEFAULT))
+    assert kept is not None
+    found = np.empty_like(result)
+    arrays = [given["x"], kept.make(np.empty), given["b_zero_point"], found]
+    views = [(dtypes.of(x.dtype), x.shape, tuple(step // x.itemsize for step in x.strides)) for x in arrays]
+    aarch64.run_plan(planner(kept.attributes, tuple(views), PlanTarget(isa, 1, DEFAULT)), arrays)
     launch.assert_bits(found, result)
 
 

@@ -560,16 +560,18 @@ def _keep(
 
 def _keep_grouped(attributes: Convolution, kinds: Sequence[DType], w: Known, target: PlanTarget) -> KeptConstant | None:
     """Constant weights of integers, whose channels are grouped as words of the image have them, for an engine that
-    takes these weights as they are; None where none does, or where windows are packed from columns, as those of one
-    element are."""
+    takes these weights as they are; None where none does, where tiles are multiplied, or where windows are packed from
+    columns, as those of one element are."""
     if "a_zero_point" in attributes.names or {kinds[0].width_bits, kinds[1].width_bits} != {8}:
         return None  # which the sums of the columns would be needed for
     if math.prod(w.shape[2:]) * math.prod(attributes.strides) == 1:
         return None
+    if selection.by_tiles(kinds[1], kinds[0], target.isa, target.machine):
+        return None
     engines = selection.candidates(kinds[1], kinds[0], target.isa)
     engine = next((x for x in engines if x.a is kinds[1] and x.depth > 1 and x.a.width_bits == 8), None)
     filters, depth, *kernel = w.shape
-    if engine is None or engine.takes_tiles or not _are_many(attributes, w.shape, engine, target):
+    if engine is None or not _are_many(attributes, w.shape, engine, target):
         return None
     groups, places = -(-depth // engine.depth), math.prod(kernel)
     if (attributes.groups > 1 and depth % engine.depth) or groups * places * engine.depth > LONGEST_CHUNK:

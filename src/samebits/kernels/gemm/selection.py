@@ -55,6 +55,11 @@ def candidates(a: DType, b: DType, isa: Isa) -> tuple[Engine, ...]:
     return tuple(row for row in engines.ROWS if _refusal(row, a, b, SB1, isa, ()) is None)
 
 
+def by_tiles(a: DType, b: DType, isa: Isa, machine: Machine) -> bool:
+    """Whether products of these formats that have rows enough multiply tiles."""
+    return _of_tiles(a, b, SB1, isa, machine)[0] is not None
+
+
 def of_operands(
     c: Contraction, isa: Isa, machine: Machine, name: str | None, form: str | None
 ) -> tuple[Engine, Reasons]:
