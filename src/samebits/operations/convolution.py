@@ -2,9 +2,10 @@
 
 A product whose right operand has a column for each window and a row for each channel of the group and place of the
 kernel, in that order. Its panels are packed, a chunk at a time, from a copy of the image, or of what some rows of
-windows look at of a large one; where an engine needs words of several elements, or the weights are in panels, the
-columns of some windows at a time are written out first, and stay in a near cache until they are multiplied. Groups of
-few filters are `convolution_chains`'. What windows look at is `windows`'. Start at `Convolution`.
+windows look at of a large one; of integers beside constant weights this is a copy in the engine's words, of several
+channels each. Elsewhere, as where the weights are in panels or tiles are multiplied, the columns of some windows at a
+time are written out first, and stay in a near cache until they are multiplied. Groups of few filters are
+`convolution_chains`'. What windows look at is `windows`'. Start at `Convolution`.
 """
 
 from __future__ import annotations
@@ -113,13 +114,13 @@ class Convolution:
     out_dtype: DType | None = None
 
     def __str__(self) -> str:
-        words = [f"{self.groups} groups"] if self.groups > 1 else []
-        words += [f"strides {list(self.strides)}"] if set(self.strides) != {1} else []
-        words += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
-        words += [f"from {[-step for step in self.before]}"] if any(self.before) else []
-        words += [f"with {', '.join(self.names[2:])}"] if self.names[2:] else []
-        words += [f"as {self.out_dtype.name}"] if self.out_dtype else []
-        return ", ".join([*words, f"windows {list(self.out)}"]) + (text(self.epilogue) if self.epilogue else "")
+        said = [f"{self.groups} groups"] if self.groups > 1 else []
+        said += [f"strides {list(self.strides)}"] if set(self.strides) != {1} else []
+        said += [f"dilations {list(self.dilations)}"] if set(self.dilations) != {1} else []
+        said += [f"from {[-step for step in self.before]}"] if any(self.before) else []
+        said += [f"with {', '.join(self.names[2:])}"] if self.names[2:] else []
+        said += [f"as {self.out_dtype.name}"] if self.out_dtype else []
+        return ", ".join([*said, f"windows {list(self.out)}"]) + (text(self.epilogue) if self.epilogue else "")
 
     @property
     def product(self) -> MatrixProduct:
@@ -320,7 +321,7 @@ def _by_windows(
 ) -> Plan | None:
     """Products of the weights and the windows of an image, packed from a copy of it; None where windows of a row do
     not lie side by side or are too few, where they look at nothing, where weights are the right operand, or where words
-    are no elements."""
+    are no elements and weights are not grouped for them."""
     (dtype, x, steps), *_, (made, out, goes) = views
     w, depth = attributes.weights or views[1][1], attributes.depth
     if not attributes.engine:
@@ -587,7 +588,7 @@ def _keep_grouped(attributes: Convolution, kinds: Sequence[DType], w: Known, tar
         return made
 
     grouped = replace(attributes, weights=w.shape, engine=engine.name)
-    return KeptConstant(grouped, 1, ("grouped", engine.depth), make)
+    return KeptConstant(grouped, 1, ("grouped", w.shape, engine.depth), make)
 
 
 ROWS: tuple[Operation, ...] = (
