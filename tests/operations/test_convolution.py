@@ -24,7 +24,7 @@ from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kernels.gemm.machine import DEFAULT
 from samebits.native import table
-from samebits.operations import convolution
+from samebits.operations import convolution_plans
 from samebits.operations.convolution import Convolution
 from samebits.operations.operation import PlanTarget
 from samebits.program.builder import ProgramBuilder
@@ -174,8 +174,8 @@ def test_the_bits_are_those_of_the_reference(isa: Any, name: str) -> None:
     "name", ["rows of windows in parts", "phases in parts", "apart in parts", "a line in parts", "a volume in parts"]
 )
 def test_large_images_are_copied_a_part_at_a_time(isa: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "_NEAR", 2048)
-    monkeypatch.setattr(convolution, "_LEAST", 40)
+    monkeypatch.setattr(convolution_plans, "_NEAR", 2048)
+    monkeypatch.setattr(convolution_plans, "_LEAST", 40)
     attributes, x, w = made(name)
     of = program(attributes, x, w)
     given = {"x": drawn(F32, *x), "w": drawn(F32, *w)}
@@ -495,7 +495,7 @@ def test_groups_of_few_filters_are_chains_but_for_single_elements_or_windows_of_
 
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_chains_on_aarch64(isa: Isa) -> None:
-    plan = convolution.ROWS[0].plan
+    plan = convolution_plans.ROWS[0].plan
     assert plan is not None
     for name in ("depth in phases", "two channels a group", "a deep volume", "one window of a line"):
         attributes, *shapes = made(name)

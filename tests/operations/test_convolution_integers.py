@@ -21,7 +21,7 @@ from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
 from samebits.kernels.gemm.machine import DEFAULT
-from samebits.operations import convolution
+from samebits.operations import convolution_plans
 from samebits.operations.convolution import Convolution
 from samebits.operations.operation import Known, PlanTarget
 from samebits.program.builder import ProgramBuilder
@@ -189,9 +189,9 @@ def test_results_are_rounded_once(isa: Isa, way: Any) -> None:
 @pytest.mark.parametrize("name", ["padded", "phases", "channels that fill no word", "a volume", "a line"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_large_images_are_copied_a_part_at_a_time(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "_NEAR", 128)
-    monkeypatch.setattr(convolution, "_LEAST", 12)
-    monkeypatch.setattr(convolution, "_COLUMNS", 12)
+    monkeypatch.setattr(convolution_plans, "_NEAR", 128)
+    monkeypatch.setattr(convolution_plans, "_LEAST", 12)
+    monkeypatch.setattr(convolution_plans, "_COLUMNS", 12)
     given = operands(name, KINDS[0], OF_SUMS[:1])
     session = cpu.prepare(program(made(name, OF_SUMS[:1]), given, kept), isa=BEST, threads=2)
     given_now = {key: x for key, x in given.items() if not (kept and key == "w")}
@@ -208,13 +208,13 @@ NATIVE = [row for row in rows.COMPILED_ROWS if "dot4_uint8_int8" in row.instruct
 def test_windows_are_packed_from_words_and_nothing_beside_operands_is_read(isa: Isa, name: str) -> None:
     """Constant weights are grouped; image, weights and result lie beside forbidden pages."""
     named, kinds = OF_SUMS[:1], KINDS[len(name) % 2]
-    given, attributes, keep = operands(name, kinds, named), made(name, named), convolution.ROWS[0].keep
+    given, attributes, keep = operands(name, kinds, named), made(name, named), convolution_plans.ROWS[0].keep
     assert keep is not None
     formats = [dtypes.of(x.dtype) for x in given.values()]
     kept = keep(attributes, formats, {1: Known(given["w"].shape, lambda: given["w"])}, PlanTarget(isa, 2, DEFAULT))
     assert kept is not None
     given["w"] = kept.make(np.empty)
-    result, planner = due(name, kinds, named), convolution.ROWS[0].plan
+    result, planner = due(name, kinds, named), convolution_plans.ROWS[0].plan
     assert planner is not None
     views = [(dtypes.of(x.dtype), x.shape, tuple(step // x.itemsize for step in x.strides)) for x in given.values()]
     views.append((dtypes.int32, result.shape, tuple(step // 4 for step in result.strides)))
@@ -229,7 +229,7 @@ def test_windows_are_packed_from_words_and_nothing_beside_operands_is_read(isa: 
 def test_weights_lie_as_they_are_where_tiles_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles multiply panels of columns; words of the image are for vectors."""
     monkeypatch.setattr(permission, "refusal", lambda: None)
-    given, keep = operands("padded", KINDS[0], ()), convolution.ROWS[0].keep
+    given, keep = operands("padded", KINDS[0], ()), convolution_plans.ROWS[0].keep
     assert keep is not None
     formats, weights = [dtypes.of(x.dtype) for x in given.values()], Known(given["w"].shape, lambda: given["w"])
     kept = {
@@ -254,7 +254,7 @@ def test_images_may_lie_in_any_way() -> None:
 
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_sums_are_exact_on_aarch64(isa: Isa) -> None:
-    planner = convolution.ROWS[0].plan
+    planner = convolution_plans.ROWS[0].plan
     assert planner is not None
     name, kinds = "groups that fill no word", KINDS[1]
     given, result = operands(name, kinds, OF_SUMS), due(name, kinds, OF_SUMS)
@@ -269,7 +269,7 @@ def test_sums_are_exact_on_aarch64(isa: Isa) -> None:
 def test_windows_are_packed_from_words_on_aarch64(name: str) -> None:
     isa, named, kinds = rows.row_named("neon_dot"), OF_SUMS[:1], KINDS[len(name) % 2]
     given, result = operands(name, kinds, named), due(name, kinds, named)
-    keep, planner = convolution.ROWS[0].keep, convolution.ROWS[0].plan
+    keep, planner = convolution_plans.ROWS[0].keep, convolution_plans.ROWS[0].plan
     assert keep is not None
     assert planner is not None
     formats = [dtypes.of(x.dtype) for x in given.values()]

@@ -69,7 +69,7 @@ def _of_integers(
     values = {name: _of_filters(call, index, w[0], name) for name, index in given.items()}
     facts = [call.b.facts[x] for x in (*[call[index] for index in operands], *values.values())]
     # Formats are refused alike, however the sums are computed.
-    convolution.ROWS[0].infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
+    convolution.infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
     if "a_zero_point" in given and _is_zero(call, given["a_zero_point"]):
         del values["a_zero_point"]
     if attributes.is_chained(w) and math.prod(w[1:]) * _MOST**2 <= EXACT:

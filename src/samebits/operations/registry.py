@@ -19,7 +19,7 @@ _HOMES = {
     "quantization": ("quantize",),
     "rows": ("rows",),
     "matmul": ("contract",),
-    "convolution": ("convolve",),
+    "convolution_plans": ("convolve",),
     "views": ("reshape", "transpose", "slice", "expand"),
     "moves": ("dims", "range", "concat", "gather", "gather_nd", "scatter_nd"),
     "scans": ("scan",),
