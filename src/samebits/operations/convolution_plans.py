@@ -174,7 +174,8 @@ def _by_windows(
         parts += [step.on(*places) for step in plan.steps]
         workspace, scratch = max(workspace, room + plan.workspace_bytes), max(scratch, plan.scratch_bytes)
         threads = max(threads, plan.threads)
-    how = "windows of a copied image" if rows == out[2] else f"windows of {rows} rows of a copied image at a time"
+    how = "a copied image" + (" of words" if depth > 1 else "")
+    how = f"windows of {how}" if rows == out[2] else f"windows of {rows} rows of {how} at a time"
     return _whole(attributes, views, target, parts, threads, workspace, scratch, how)
 
 
@@ -345,7 +346,7 @@ def _whole(
         operands=("x", "w", *[f"input {k}" for k in range(2, 2 + count)], "out"),
         scratch_bytes=scratch_bytes,
         workspace_bytes=workspace_bytes,
-        facts=(("by", how), ("order", str(attributes.spec))),
+        facts=(("by", how), *((("order", str(attributes.spec)),) if views[0][0].is_float else ())),
     )
 
 
