@@ -382,6 +382,14 @@ MOVED: list[Edge] = [
     ],
 ]
 
+# How windows of convolutions slide.
+_CONVOLVED: list[dict[str, Any]] = [
+    {"strides": [1, 2], "pads": [1, 0, 2, 1]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER", "dilations": [1, 1]},
+    {"auto_pad": "VALID", "dilations": [2, 3]},
+    {"auto_pad": "NOTSET", "pads": [0, 0, 0, 0]},
+]
 _POOLED = [
     {"kernel_shape": [3, 2], "auto_pad": "NOTSET"},
     {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 2]},
@@ -429,13 +437,7 @@ WINDOWS: list[Edge] = [
             (2, IMAGE.reshape(10, 2, 3, 4)[:, :, :, :2]),
         )
         for bias in ([], [R.standard_normal(len(w)).astype(np.float32)])
-        for attributes in (
-            {"strides": [1, 2], "pads": [1, 0, 2, 1]},
-            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-            {"auto_pad": "SAME_LOWER", "dilations": [1, 1]},
-            {"auto_pad": "VALID", "dilations": [2, 3]},
-            {"auto_pad": "NOTSET", "pads": [0, 0, 0, 0]},
-        )
+        for attributes in _CONVOLVED
     ],
     *[
         (op, [BYTES, *more[0], w, *more[1]], {"kernel_shape": w.shape[2:], "group": group, **attributes}, (), 1, 11)
@@ -450,13 +452,7 @@ WINDOWS: list[Edge] = [
                 ),
             ),
         )
-        for attributes in (
-            {"strides": [1, 2], "pads": [1, 0, 2, 1]},
-            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-            {"auto_pad": "SAME_LOWER", "dilations": [1, 1]},
-            {"auto_pad": "VALID", "dilations": [2, 3]},
-            {"auto_pad": "NOTSET", "pads": [0, 0, 0, 0]},
-        )
+        for attributes in _CONVOLVED
     ],
     *[
         ("ConvTranspose", [IMAGE, w, *bias], {"group": group, **attributes}, (), 1, 11)

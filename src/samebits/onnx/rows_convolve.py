@@ -11,16 +11,13 @@ from collections.abc import Mapping, Sequence
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels.gemm.engine import EXACT
+from samebits.kernels.gemm.engine import EXACT, span
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
 from samebits.operations import convolution, dim
 from samebits.operations.convolution import Convolution
 
 __all__ = ["ROWS"]
-
-# The largest magnitude of an integer of 8 bits without its zero point.
-_MOST = 255
 
 
 def _convolution(call: NodeCall) -> Sequence[str]:
@@ -72,7 +69,8 @@ def _of_integers(
     convolution.infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
     if "a_zero_point" in given and _is_zero(call, given["a_zero_point"]):
         del values["a_zero_point"]
-    if attributes.is_chained(w) and math.prod(w[1:]) * _MOST**2 <= EXACT:
+    largest = math.prod([span(call.fact(index).dtype, zero=True) for index in operands])
+    if attributes.is_chained(w) and math.prod(w[1:]) * largest <= EXACT:
         return _by_floats(call, [call[index] for index in operands], attributes, values, out_dtype)
     attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)
     return call.b.add("convolve", (*[call[index] for index in operands], *values.values()), attributes)[0]

@@ -158,12 +158,13 @@ def _by_windows(
         part, lies = _part(slides, first, some)
         plan = plans.get(some) or _windows_product(attributes, part, lies, views, beside, target)
         plans[some] = plan
-        source, begin = views[0], Operand(X, image * steps[0] * dtype.element_bytes)
-        if depth > 1:
-            source, made_words = words(source, begin, depth, behind, target.isa, threads)
-            begin = Operand(WORKSPACE, behind)
-            parts += made_words if first == 0 else []
-        # What a copy leaves out is +0 already, where the one before lay alike and left out no less.
+        if first == 0:
+            source, begin = views[0], Operand(X, image * steps[0] * dtype.element_bytes)
+            if depth > 1:
+                source, made_words = words(source, begin, depth, behind, target.isa, threads)
+                begin = Operand(WORKSPACE, behind)
+                parts += made_words
+        # What a copy leaves out is the ground already, where the one before lay alike and left out no less.
         if before != (first, some) and not (before and before[1] == some and part[0].is_full):
             parts += ground(dtype, attributes.point, channels * lies.channel, depth, target.isa, threads)
         before = first, some

@@ -1,8 +1,9 @@
 """How windows slide along an image, where the image lies that they look at, how it is copied there, and how operands of
 what follows lie beside them.
 
-An image is copied where a window reaches beyond it, which reads as +0, or where neighbouring windows do not lie side by
-side: by its phases, every s-th row and column of it, among which windows s apart are neighbours. Start at `Slide`.
+An image is copied where a window reaches beyond it, which reads as +0, or as the zero point of integers, or where
+neighbouring windows do not lie side by side: by its phases, every s-th row and column of it, among which windows s
+apart are neighbours. One of bytes may become one of `words` before, of several channels each. Start at `Slide`.
 """
 
 from __future__ import annotations

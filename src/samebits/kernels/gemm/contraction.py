@@ -419,14 +419,14 @@ def requantized(
     t = chain.input(total)
     inputs = {name: chain.input(x.operand.dtype) for name, x in taken.items()}
     given = [inputs[name] for name in ("a_scale", "b_scale", "out_scale", "out_zero")]
-    addend = [chain.input(bias.dtype)] if bias else []
-    if total is not int32:
-        t = chain.apply("cast", t, dtype=float64)  # exact: K is at most engine.LONGEST
-        for x in addend:
-            t = chain.apply("add", t, chain.apply("cast", x, dtype=float64))
-    if bias and total is int32:
-        value = chain.apply("requantize_sum", t, *addend, *given)
+    addend = chain.input(bias.dtype) if bias else None
+    if addend is not None and total is int32:
+        value = chain.apply("requantize_sum", t, addend, *given)
     else:
+        if total is not int32:
+            t = chain.apply("cast", t, dtype=float64)  # exact: K is at most engine.LONGEST
+        if addend is not None:
+            t = chain.apply("add", t, chain.apply("cast", addend, dtype=float64))
         value = chain.apply("requantize", t, *given)
     assert value.dtype is out.dtype
     return chain.finish(value), (bias,) if bias else ()

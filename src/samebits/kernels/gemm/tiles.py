@@ -48,7 +48,7 @@ SHORT = 8
 
 # Chains that hide the latency of fma. Where registers have no room for so many sums of blocks beside as many
 # accumulators, the latter wait in the first cache while a block is summed (Cascade Lake, avx2, 1024 cubed, GFLOP/s by
-# 2x2 and 6x2: NVFP4 36 and 48, MXFP8 37 and 56, int8 by 128 35 and 65).
+# 2x2 and 6x2: NVFP4 36 and 48, MXFP8 37 and 56, int8 by 128 35 and 61).
 CHAINS = 8
 
 # As many chains as hide the latency of a step where few rows decode what they read, and long runs of memory.
