@@ -64,6 +64,16 @@ def conv_of_bytes(channels: int, size: int, filters: int, kernel: int, stride: i
     return {"x": image}, constants, [("QLinearConv", names, "y", slide)]
 
 
+def of_bytes(op: str, *shapes: tuple[int, ...], **attributes: Any) -> Model:
+    """ONNX Runtime's operator from uint8 to uint8: the first operand is given, others are too."""
+    inputs = {f"x{i}": _RANDOM.integers(0, 256, shape).astype(np.uint8) for i, shape in enumerate(shapes)}
+    constants = {name: np.float32(scale) for name, scale in (("s0", 0.021), ("s1", 0.013), ("ys", 0.03))}
+    constants |= {name: np.uint8(zero) for name, zero in (("z0", 120), ("z1", 131), ("yz", 100))}  # type: ignore[misc]
+    operands = [f"{name}{i}" for i in range(len(shapes)) for name in ("x", "s", "z")]
+    names = ["ys", "yz", *operands] if op == "QLinearConcat" else [*operands, "ys", "yz"]
+    return inputs, constants, [(op, names, "y", attributes)]
+
+
 def pool(op: str, channels: int, size: int, kernel: int, padding: int) -> Model:
     """Windows in steps of two."""
     return one(op, 1, channels, size, size, kernel_shape=[kernel] * 2, strides=[2, 2], pads=[padding] * 4)
@@ -222,6 +232,16 @@ MODELS: dict[str, Callable[[], Model]] = {
     "bytes, convolution 7 x 7 by 2, 3 to 64 of 224 x 224": lambda: conv_of_bytes(3, 224, 64, 7, 2),
     "bytes, convolution 1 x 1, 256 to 64 of 56 x 56": lambda: conv_of_bytes(256, 56, 64, 1),
     "bytes, depthwise 3 x 3, 144 of 56 x 56": lambda: conv_of_bytes(144, 56, 144, 3, 1, 144),
+    "bytes, sum, 64 of 56 x 56": lambda: of_bytes("QLinearAdd", *[(1, 64, 56, 56)] * 2),
+    "bytes, product by channel, 96 of 56 x 56": lambda: of_bytes("QLinearMul", (1, 96, 56, 56), (1, 96, 1, 1)),
+    "bytes, sigmoid, 96 of 56 x 56": lambda: of_bytes("QLinearSigmoid", (1, 96, 56, 56)),
+    "bytes, leaky relu, 96 of 56 x 56": lambda: of_bytes("QLinearLeakyRelu", (1, 96, 56, 56), alpha=0.1),
+    "bytes, concat, 2 by 96 of 28 x 28": lambda: of_bytes("QLinearConcat", *[(1, 96, 28, 28)] * 2, axis=1),
+    "bytes, softmax, 12 of 128 x 128": lambda: of_bytes("QLinearSoftmax", (1, 12, 128, 128), axis=-1, opset=17),
+    "bytes, average of 512 images of 7 x 7": lambda: of_bytes("QLinearGlobalAveragePool", (1, 512, 7, 7)),
+    "bytes, average of 3 x 3, 64 of 28 x 28": lambda: of_bytes(
+        "QLinearAveragePool", (1, 64, 28, 28), kernel_shape=[3, 3], pads=[1] * 4
+    ),
     "largest of 3 x 3 by 2, 64 of 112 x 112": lambda: pool("MaxPool", 64, 112, 3, 1),
     "average of 2 x 2 by 2, 64 of 56 x 56": lambda: pool("AveragePool", 64, 56, 2, 0),
     "average of 512 images of 7 x 7": lambda: one("GlobalAveragePool", 1, 512, 7, 7),
@@ -244,17 +264,25 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
+def _domain(op: str) -> str:
+    """Whose operator it is."""
+    return "com.microsoft" if op.startswith("QLinear") and op not in ("QLinearConv", "QLinearMatMul") else ""
+
+
 def proto(inputs: Mapping[str, Array], constants: Mapping[str, Array], nodes: Nodes) -> bytes:
     """The model as a file has it."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
     given = [helper.make_tensor_value_info(name, kinds[name], list(x.shape)) for name, x in inputs.items()]
-    made = [helper.make_node(op, names, out.split(","), **attributes) for op, names, out, attributes in nodes]
-    kind = TensorProto.UINT8 if nodes[-1][0] == "QLinearConv" else TensorProto.FLOAT
+    made = [
+        helper.make_node(op, names, out.split(","), domain=_domain(op), **attributes)
+        for op, names, out, attributes in nodes
+    ]
+    kind = TensorProto.UINT8 if nodes[-1][0].startswith("QLinear") else TensorProto.FLOAT
     result = helper.make_tensor_value_info("y", kind, None)
     graph = helper.make_graph(
         made, "bench", given, [result], [numpy_helper.from_array(x, name) for name, x in constants.items()]
     )
-    opsets = [helper.make_opsetid("", 17)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
 
 

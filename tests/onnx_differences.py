@@ -35,6 +35,7 @@ class Difference:
     attributes: dict[str, Any] = field(default_factory=dict)
     fixed: tuple[int, ...] = ()
     opset: int = 19
+    domain: str = ""
 
 
 def _ints(*values: int) -> Array:
@@ -44,6 +45,8 @@ def _ints(*values: int) -> Array:
 _ODD = np.array([-2, 0.5, np.nan, np.inf, -np.inf], F)
 _ZEROS, _NAN = np.zeros((2, 3), F), np.full(5, np.nan, F)
 _WIDE = np.arange(5, dtype=F).reshape(1, 1, 5)
+_BYTES = np.arange(0, 60, 10, dtype=np.uint8).reshape(1, 1, 6)
+_QUANTISED = [np.array(1, F), np.array(0, np.uint8)]
 _SAME = "the result has ceil(extent / stride) places, whatever the dilations"
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -93,5 +96,21 @@ DIFFERENCES: tuple[Difference, ...] = (
         "all down to the first element",
         "an end is cut to [-1, extent - 1], and the least int64 says all", [np.arange(5, dtype=F), _ints(4),
          _ints(2**63 - 1), _ints(0), _ints(-1)], [np.zeros(0, F)], [np.arange(5, dtype=F)[::-1]], fixed=(1, 2, 3, 4),
+    ),
+    Difference(
+        "QLinearAveragePool", "padding counts and `ceil_mode` lets a window reach behind it",
+        "what is behind the padding does not count, as in AveragePool", "all places of the kernel count",
+        "none: it is an operator of ONNX Runtime", [_BYTES, *_QUANTISED, *_QUANTISED],
+        [np.array([[[3, 30, 25]]], np.uint8)], [np.array([[[3, 30, 17]]], np.uint8)],
+        {"kernel_shape": [3], "strides": [3], "pads": [1, 1], "ceil_mode": 1, "count_include_pad": 1},
+        (1, 2, 3, 4), domain="com.microsoft",
+    ),
+    Difference(
+        "QLinearSoftmax", "the reciprocal of the scale of the result is no whole number",
+        "quotients by the scale are rounded", "products with the whole part of its reciprocal are rounded",
+        "none: it is an operator of ONNX Runtime",
+        [np.array([[0, 50]], np.uint8), *_QUANTISED, np.array(0.011, F), _QUANTISED[1]],
+        [np.array([[0, 91]], np.uint8)], [np.array([[0, 90]], np.uint8)], {"axis": -1, "opset": 13},
+        (1, 2, 3, 4), domain="com.microsoft",
     ),
 )  # fmt: skip

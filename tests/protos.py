@@ -37,16 +37,19 @@ def one(
     outputs: int = 1,
     opset: int = 19,
     symbolic: bool = True,
+    domain: str = "",
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A model of one node, and its feed: `fixed` operands are initializers, the others inputs of symbolic shape."""
     names = [f"x{i}" for i in range(len(arrays))]
-    node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], f"the_{op}", **(attributes or {}))
+    node = helper.make_node(
+        op, names, [f"y{i}" for i in range(outputs)], f"the_{op}", domain=domain, **(attributes or {})
+    )
     feed = {name: array for i, (name, array) in enumerate(zip(names, arrays, strict=True)) if i not in fixed}
     inputs = [
         value(name, x.dtype, [f"{name}_{axis}" for axis in range(x.ndim)] if symbolic else x.shape)
         for name, x in feed.items()
     ]
-    made = model([node], inputs, [], {names[i]: arrays[i] for i in fixed}, opset)
+    made = model([node], inputs, [], {names[i]: arrays[i] for i in fixed}, opset, [domain] if domain else [])
     made.graph.output.extend(_outputs(made, outputs, feed))
     return made, feed
 
@@ -70,7 +73,12 @@ def _outputs(made: onnx.ModelProto, count: int, feed: Mapping[str, np.ndarray]) 
     probe.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     try:
         results = ReferenceEvaluator(probe).run(None, dict(feed))
-    except (RuntimeError, TypeError, ValueError):  # an operator, or an old version of one, that it does not know
+    except (
+        NotImplementedError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):  # an operator, or an old version of one, that it does not know
         results = session(probe).run(None, dict(feed))
     typed = zip(names, map(np.asarray, results), strict=True)
     return [value(name, x.dtype, [f"{name}_{axis}" for axis in range(x.ndim)]) for name, x in typed]

@@ -71,6 +71,7 @@ _GROUPS = {
 
 # Formats of the first operand, of operators whose schemas the package onnx has not.
 _OF_DOMAINS = {"MatMulNBits": "float32, float16, bfloat16"}
+_BYTES = "int8, uint8"
 # Cases tried with each format.
 _MOST = 4
 _Trial = tuple[list[Any], dict[str, Any], tuple[int, ...], int]
@@ -88,9 +89,9 @@ def page() -> str:
         limits = "; ".join(dict.fromkeys(row.limits for row in found if row.limits))
         text += f"| {op} | {_opsets(found)} | {_named(_formats(op, found[-1]))} | {limits} |\n"
     text += _DOMAINS
-    for row in loading.ROWS:
+    for row in sorted(loading.ROWS, key=lambda row: row.op):
         if row.domain:
-            text += f"| {row.op} | {row.domain} | {row.since} | {_OF_DOMAINS[row.op]} | {row.limits} |\n"
+            text += f"| {row.op} | {row.domain} | {row.since} | {_OF_DOMAINS.get(row.op, _BYTES)} | {row.limits} |\n"
     text += _DIFFERENCES
     for each in DIFFERENCES:
         text += f"| {each.op} | {each.when} | {each.ours} | {each.theirs} | {each.standard} |\n"

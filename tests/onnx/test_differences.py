@@ -25,7 +25,8 @@ CASES = pytest.mark.parametrize("case", DIFFERENCES, ids=lambda case: f"{case.op
 def one(case: Difference) -> tuple[Any, dict[str, Any]]:
     """The node as a model; where several operators are alike, the first."""
     op = case.op.split(",")[0]
-    return protos.one(op, case.arrays, case.attributes, case.fixed, len(case.here), case.opset, symbolic=False)
+    outputs = len(case.here)
+    return protos.one(op, case.arrays, case.attributes, case.fixed, outputs, case.opset, False, case.domain)
 
 
 def check(found: Sequence[Any], due: Sequence[Any]) -> None:

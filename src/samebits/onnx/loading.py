@@ -21,6 +21,7 @@ from samebits.onnx import (
     rows_logic,
     rows_move,
     rows_product,
+    rows_qlinear,
     rows_quantize,
     rows_recurrent,
     rows_reduce,
@@ -53,6 +54,7 @@ ROWS: tuple[OnnxRow, ...] = (
     *rows_recurrent.ROWS,
     *rows_layer.ROWS,
     *rows_weights.ROWS,
+    *rows_qlinear.ROWS,
 )
 
 

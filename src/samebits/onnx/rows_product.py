@@ -99,6 +99,29 @@ def _shared(call: NodeCall, index: int, operand: int) -> str:
     return call[index]
 
 
+def _quantized_gemm(call: NodeCall) -> Sequence[str]:
+    """The exact sum of products and of the addend by the scales of both, rounded once to that of the result, or as
+    float32 where that has none; alpha is part of the left one's scale."""
+    b, (x, y) = call.b, (call[0], call[3])
+    if call.fact(0).rank != 2 or call.fact(3).rank != 2:
+        raise Unsupported("operands are not matrices")
+    x = b.transpose(x, (1, 0)) if call.attributes["transA"] else x
+    y = b.transpose(y, (1, 0)) if call.attributes["transB"] else y
+    scale = call.single(1, dtypes.float32)
+    if call.attributes["alpha"] != 1:
+        scale = b.apply("mul", scale, b.scalar(call.attributes["alpha"], dtypes.float32))
+    given = {"a_scale": scale, "a_zero_point": call.single(2, call.fact(0).dtype)}
+    given |= {"b_scale": _shared(call, 4, 3), "b_zero_point": _shared(call, 5, 3)}
+    if call.optional(6) is not None:
+        given["bias"] = call[6]
+    if (call.optional(7) is None) != (call.optional(8) is None):
+        raise Unsupported("one of inputs 7 and 8 is given, must be both, or none for a result in float32")
+    if call.optional(7) is None:
+        return (product(call, x, y, given, Options(out_dtype=dtypes.float32)),)
+    given |= {"out_scale": call.single(7, dtypes.float32), "out_zero_point": call.single(8)}
+    return (product(call, x, y, given, Options(out_dtype=call.fact(8).dtype)),)
+
+
 _GEMM = (
     Attribute("alpha", 1.0, "float"),
     Attribute("beta", 1.0, "float"),
@@ -111,4 +134,5 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Gemm", 7, _gemm, _GEMM, inputs=3, limits="integers"),
     OnnxRow("MatMulInteger", 10, _integers, inputs=4),
     OnnxRow("QLinearMatMul", 10, _requantised, inputs=8),
+    OnnxRow("QGemm", 1, _quantized_gemm, (_GEMM[0], *_GEMM[2:]), inputs=9, until=1, domain="com.microsoft"),
 )

@@ -15,7 +15,7 @@ from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "dequantize", "quantize"]
 
 # What casts to these mean beyond the value depends on attributes.
 _FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
@@ -75,7 +75,7 @@ def _blocked(call: NodeCall, index: int, block: int) -> str:
     return b.fitted(b.slice(joined, (0,) * len(shape), (*own[:axis], shape[axis], *own[axis + 1 :]), steps), shape)
 
 
-def _quantize(call: NodeCall) -> Sequence[str]:
+def quantize(call: NodeCall) -> Sequence[str]:
     """rint(x / scale) + zero, saturating; for floats the quotient is converted once."""
     b, target = call.b, _quantized_type(call)
     _check_scale(call)
@@ -138,7 +138,7 @@ def _between(chain: Chain, x: ExpressionValue, low: float, high: float) -> Expre
     return chain.apply("minimum", chain.apply("maximum", x, least), most)
 
 
-def _dequantize(call: NodeCall) -> Sequence[str]:
+def dequantize(call: NodeCall) -> Sequence[str]:
     """(x - zero point) * scale: the difference of integers exact in int32, that of floats in float32."""
     b, dtype = call.b, call.fact(0).dtype
     _check_quantised(call, 0)
@@ -203,7 +203,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow(
         "QuantizeLinear",
         10,
-        _quantize,
+        quantize,
         (
             _AXIS,
             _SATURATE,
@@ -217,7 +217,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow(
         "DequantizeLinear",
         10,
-        _dequantize,
+        dequantize,
         (_AXIS, _BLOCK, Attribute("output_dtype", 0, since=23)),
         inputs=3,
         limits="products in another format than float32",
