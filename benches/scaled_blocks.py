@@ -3,7 +3,8 @@ weights a second.
 
 No library of a CPU multiplies these formats: torch has its product of float32 on dequantised operands, which it is
 given for nothing, and beside one row its linear of bfloat16. Candidates take turns in one process; figures are medians.
-Ours packs both operands within its time, but for the weight of the second table, which both keep.
+Ours packs both operands within its time, but for the weight of the second table, which both keep. On a machine with
+tiles, which sum blocks of 64 and more, the same product without them takes turns too.
 
 What the order of numerics.md section 4 leaves, in vector operations of 16 lanes, of which float32 takes one for each
 product. Sums of MXFP8 are chains that round at every step, so that no sum of integers is theirs: 32 fma and 2
@@ -28,6 +29,7 @@ from _products import BEST, Part, Rows, row, run
 
 import samebits as sb
 from samebits.bench.measure import Call
+from samebits.codegen import isa as isas
 
 # Elements, scales, elements of a block.
 SQUARES = (
@@ -55,6 +57,12 @@ def _drawn(name: str, *shape: int) -> object:
     return np.asarray(x).astype(dtype.numpy)
 
 
+def _by_vectors(a: object, b: object, given: dict[str, object]) -> object:
+    """The product on the best Isa row without tiles."""
+    with sb.use_isa("avx512_bf16"):
+        return sb.matmul(a, b, **given)
+
+
 def squares(isa: str, threads: int) -> Rows:
     """N cubed, scales of blocks on both sides."""
     import torch
@@ -72,6 +80,8 @@ def squares(isa: str, threads: int) -> Rows:
                 "ours": lambda a=a, b=b, g=given: sb.matmul(a, b, **g),
                 "torch, float32": lambda x=wide: torch.mm(*x),
             }
+            if isas.named(isa).has_tiles and size >= 64:
+                calls["ours by vectors"] = lambda a=a, b=b, g=given: _by_vectors(a, b, g)
             with sb.use_isa(isa):
                 seconds = medians(calls, threads, 9 if n == 1024 else 3)
             rows.append(row(f"{name}, {n} x {n} x {n}", 2e-9 * n**3, seconds))

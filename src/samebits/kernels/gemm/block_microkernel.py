@@ -113,8 +113,8 @@ def blocked_microkernel(
 ) -> None:  # fmt: skip
     """c = t + the sums of kc words, which begin at word `first` of K. `a_values`: what equal runs take from the first
     row, `a_chunk` words from chunk to chunk; of others A's scales, `a_step` from row to row, `a_block` words each."""
-    shared = _SharedByBlocks(first, a_values, a_step, a_block, b_scales, b_block)
-    text = _BlockText(b, d, panel, shared)
+    shared = SharedByBlocks(first, a_values, a_step, a_block, b_scales, b_block)
+    text = BlockText(b, d, panel, shared)
     tile = b.local(d.engine.total, d.h * text.width)
     text.move(t, t_step, tile, text.width)
     text.ask(c, c_step)
@@ -127,7 +127,7 @@ def blocked_microkernel(
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedByBlocks:
+class SharedByBlocks:
     """What blocks share: where a's rows and b's panel begin, and how many words a block has."""
 
     first: Index
@@ -139,13 +139,13 @@ class _SharedByBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockText:
+class BlockText:
     """One microtile being emitted."""
 
     b: Builder
     d: BlockMicrotile
     panel: Pointer
-    shared: _SharedByBlocks
+    shared: SharedByBlocks
 
     @property
     def lanes(self) -> int:
@@ -186,7 +186,7 @@ class _BlockText:
         whole = size // d.runs.words * d.runs.words if d.runs.words else 0
         if d.runs.words:
             for low in b.loop(0, whole, d.runs.words, carry=acc):
-                self._run(acc, a, ck, low, None, (low // d.runs.words, self._block(ck, low)))
+                self._run(acc, a, ck, low, None, (low // d.runs.words, self.block(ck, low)))
         for _ in b.when(whole < size, carry=acc):
             self._varied(acc, a, ck, whole, size)
         self._join(tile, acc)
@@ -205,7 +205,7 @@ class _BlockText:
 
     def _gain_run(self, tile: Pointer, a: tuple[Pointer, Pointer], ck: Index, size: Index) -> None:
         """The same where a chunk is one run: registers keep its sums alone, and no accumulator beside them."""
-        b, words, places = self.b, self.d.runs.words, (0, self._block(ck, 0))
+        b, words, places = self.b, self.d.runs.words, (0, self.block(ck, 0))
         for _ in b.when(size == words):
             acc = self._nothing()
             self._run(acc, a, ck, 0, None, places)
@@ -215,7 +215,7 @@ class _BlockText:
             self._run(acc, a, ck, 0, size, places)
             self._join(tile, acc)
 
-    def _block(self, ck: Index, low: Index) -> Index:
+    def block(self, ck: Index, low: Index) -> Index:
         """The block of b that a run of constant length is in, which begins at word low of a chunk."""
         runs, shared = self.d.runs, self.shared
         return (shared.first + ck + low) // (runs.words if runs.alone[1] else shared.b_block)
@@ -225,7 +225,7 @@ class _BlockText:
         b, d, shared = self.b, self.d, self.shared
         begin = shared.first + ck + low
         if d.runs.words:  # less than a run is left
-            self._run(acc, a, ck, low, high, (low // d.runs.words, self._block(ck, low)))
+            self._run(acc, a, ck, low, high, (low // d.runs.words, self.block(ck, low)))
         elif all(d.runs.scaled):
             for p, i, j in runs(b, begin, high - low, shared.a_block, carry=acc):
                 for q, m, n in runs(b, begin + i, j - i, shared.b_block, carry=acc):

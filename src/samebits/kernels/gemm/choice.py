@@ -261,7 +261,8 @@ def tile_of(
     """The row's tile, or where B is packed for this product alone the machine's for that, or a narrower one whose
     panels B fills better; pairs of floats need the chains of the wide one, and what was measured or asked for stays."""
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
-    if has_windows(inner.c):  # packing panels of few columns takes nearly as long as of many
+    # Packing panels of few columns takes nearly as long as of many.
+    if has_windows(inner.c) or engine.takes_tiles:
         return tile, ()
     if inner.runs:
         is_short = engine.sums_blocks and inner.runs.is_short

@@ -106,7 +106,7 @@ class Engine:
     @property
     def of_tiles(self) -> Engine:
         """The engine that multiplies tiles of the same words, in the same panels; of floats in an order of its own."""
-        orders = self.orders if self.exact else (PAIRS32.name,)
+        orders = self.orders if self.accumulator.is_integer else (PAIRS32.name,)
         return replace(self, name=self.name + _OF_TILES, step=self.tile, orders=orders)
 
     @property
@@ -172,9 +172,16 @@ def _low(b: Builder, x: Vector) -> Vector:
     return b.bitcast(b.shift_left(x, 16), float32)
 
 
-def _dot(a: DType, b: DType, step: str, unsigned: str = "") -> Engine:
+def _dot(what: str, total: DType, a: DType, b: DType, step: str, unsigned: str = "") -> Engine:
     tile = f"tile_dot4_{a.name if a is b else f'{a.name}_{b.name}'}"
-    return Engine(f"{a.name} x {b.name} quads", a, b, 4, int32, int32, int32, step, unsigned, tile)
+    return Engine(f"{a.name} x {b.name} {what}", a, b, 4, int32, int32, total, step, unsigned, tile)
+
+
+# Bytes of A and of B: their dot product, and for one of unlike signs the operand that is unsigned.
+_BYTES = (
+    (uint8, int8, "dot4_uint8_int8", "a"), (int8, uint8, "dot4_uint8_int8", "b"), (int8, int8, "dot4_int8"),
+    (uint8, uint8, "dot4_uint8"),
+)  # fmt: skip
 
 
 # Whose steps are one fma each take them in any order.
@@ -191,10 +198,7 @@ ROWS: tuple[Engine, ...] = (
     PAIRS,
     FMA32,
     FMA64,
-    _dot(uint8, int8, "dot4_uint8_int8", "a"),
-    _dot(int8, uint8, "dot4_uint8_int8", "b"),
-    _dot(int8, int8, "dot4_int8"),
-    _dot(uint8, uint8, "dot4_uint8"),
+    *(_dot("quads", int32, *row) for row in _BYTES),
     Engine("int16 pairs", int16, int16, 2, int32, int32, int32, "dot2_int16"),
     Engine("int32", int32, int32, 1, int32, int32, int32, "mul add"),
 )
@@ -202,13 +206,11 @@ _OF_TILES = " by tiles"
 # Each takes what the engine of its words takes.
 OF_TILES: tuple[Engine, ...] = tuple(row.of_tiles for row in ROWS if row.tile)
 # What sums scaled blocks of integers, and of floats that are a few units each. Elements of B alone may be shifted to
-# fit: what that adds to a sum is one number for a row of A, which microtiles read anyway.
-BLOCKS: tuple[Engine, ...] = tuple(
-    Engine(f"{a.name} x {b.name} blocks", a, b, 4, int32, int32, float32, step, unsigned)
-    for a, b, step, unsigned in (
-        (uint8, int8, "dot4_uint8_int8", "a"), (int8, uint8, "dot4_uint8_int8", "b"), (int8, int8, "dot4_int8", "")
-    )
-)  # fmt: skip
+# fit: what that adds to a sum is one number for a row of A, which microtiles read anyway. Both
+# sides unsigned are an instruction of tiles alone.
+_BLOCKS = tuple(_dot("blocks", float32, *row) for row in _BYTES)
+BLOCKS: tuple[Engine, ...] = _BLOCKS[:-1]
+BLOCKS_OF_TILES: tuple[Engine, ...] = tuple(row.of_tiles for row in _BLOCKS)
 # Weights that keep their codes in panels, a byte or two each: what packs them. A product reads such panels with another
 # engine. int16 holds 8-bit integers without a zero point.
 _NARROW_FLOATS = tuple(row for row in DTYPES if row.is_float and row.has_zero and 4 < row.width_bits <= 8)
@@ -229,7 +231,7 @@ NIBBLES: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma", orders=_EVERY)
     for element in (int4, uint4, float4_e2m1fn)
 )
-_BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *WEIGHTS, *HALVES, *NIBBLES)}
+_BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *BLOCKS_OF_TILES, *WEIGHTS, *HALVES, *NIBBLES)}
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
@@ -247,9 +249,8 @@ def named(name: str) -> Engine:
     found = _BY_NAME.get(name)
     if found is not None:
         return found
-    raise OptionError(
-        "plan", "engine", "", repr(name), f"one of {[row.name for row in (*ROWS, *OF_TILES, *BLOCKS)]}", "leave it out"
-    )
+    names = [row.name for row in (*ROWS, *OF_TILES, *BLOCKS, *BLOCKS_OF_TILES)]
+    raise OptionError("plan", "engine", "", repr(name), f"one of {names}", "leave it out")
 
 
 def takes(element: DType, source: DType) -> bool:

@@ -118,11 +118,13 @@ class Inner:
 
     @property
     def _floats(self) -> bool:
-        """Whether sums of integers may start at `block_microkernel.BEGUN`: scales on both sides are so narrow that
-        neither their products nor those with a sum lose a bit, overflow or underflow."""
+        """Whether sums of integers start at `block_microkernel.BEGUN`: scales on both sides are so narrow that neither
+        their products nor those with a sum lose a bit, overflow or underflow. Tiles, which are read from memory, would
+        take longer to start there than vectors take to convert their sums."""
         c, sides = self.c, (self.c.a, self.c.b)
         scales = [x.scale.operand.dtype for x in sides if x.scale is not None and x.is_scaled_by_block]
-        if not (self.engine.sums_blocks and len(scales) == 2) or any(map(_is_wide, scales)):
+        by_vectors = self.engine.sums_blocks and not self.engine.takes_tiles
+        if not (by_vectors and len(scales) == 2) or any(map(_is_wide, scales)):
             return False
         run, span, other = min(run_of(c), max(c.k, 1)), engines.span(c.a.dtype, False), engines.span(c.b.dtype, False)
         reached = run * span * (other + abs(self.words[1].offset))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from samebits.codegen import permission
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.dtypes import DType, float64, int8, int16
 from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.frozen import replace
@@ -79,7 +80,10 @@ def of_operands(
         packed = named(c.b.values.engine)
         if packed.exact:
             return _reader(packed, c.a.dtype, isa, machine, c.m > 1)
-        if packed.tile and c.sums.order not in packed.orders:
+        if packed.sums_blocks and _not_of_blocks(packed, c, right, None) is None:
+            tiled, not_tiled = _blocks_by_tiles((packed.of_tiles,), c, right, isa, machine)
+            return tiled or packed, not_tiled
+        if packed.tile and not packed.sums_blocks and c.sums.order not in packed.orders:
             return _other_reader(packed, c.a.dtype, c.sums, isa, machine)
         is_free = name is form is None
         if not has_weights(c):
@@ -94,15 +98,50 @@ def of_operands(
     if name is not None:
         row = named(name)
         if row.sums_blocks and _not_of_blocks(row, c, right, None) is None:
-            return row, rejected
+            return _allowed(row, isa), rejected
         return _named(name, c.a.dtype, right, c.sums, isa, blocks), rejected
-    reasons = {row.name: _not_of_blocks(row, c, right, isa) for row in engines.BLOCKS} if c.by_block else {}
-    for row in engines.BLOCKS:
-        if c.by_block and reasons[row.name] is None and row.name not in machine.slow:
-            return row, rejected
-    rejected += tuple((name, reason) for name, reason in reasons.items() if reason)
+    if c.by_block:
+        of_blocks, others = _of_blocks(c, right, isa, machine)
+        rejected += others
+        if of_blocks is not None:
+            return of_blocks, rejected
     engine, others = _first(c.a.dtype, right, c.sums, isa, machine, blocks, few_rows, by_tiles)
     return engine, rejected + others
+
+
+def _of_blocks(c: Contraction, b: DType, isa: Isa, machine: Machine) -> tuple[Engine | None, Reasons]:
+    """What sums scaled blocks of integers exactly, by tiles if it may, and why not by others; None where nothing
+    does."""
+    taking = (row for row in engines.BLOCKS_OF_TILES if takes(row.a, c.a.dtype) and takes(row.b, b))
+    suitable = [row for row in taking if not _offsets(row, c.a.dtype, b)]
+    tiled, not_tiled = _blocks_by_tiles(suitable, c, b, isa, machine)
+    if tiled is not None:
+        return tiled, ()
+    reasons = {row.name: _not_of_blocks(row, c, b, isa) for row in engines.BLOCKS}
+    for row in engines.BLOCKS:
+        if reasons[row.name] is None and row.name not in machine.slow:
+            return row, not_tiled
+    return None, not_tiled + tuple((name, reason) for name, reason in reasons.items() if reason)
+
+
+def _blocks_by_tiles(
+    rows: Sequence[Engine], c: Contraction, b: DType, isa: Isa, machine: Machine
+) -> tuple[Engine | None, Reasons]:
+    """The first of these engines, if there is one, where it may sum the blocks by tiles, and has rows enough for that;
+    else why not, where the Isa row has tiles."""
+    if not (isa.has_tiles and rows):
+        return None, ()
+    row = rows[0]
+    reason = _not_of_blocks(row, c, b, isa)
+    if reason is None and c.m <= TILE_ROWS:
+        reason = f"{c.m} rows are one tile of rows at most, and wait for b"
+    if reason is None and row.name in machine.slow:
+        reason = f"slow on {machine.name}"
+    if reason is None:
+        reason = _refused(isa)
+    if reason is None:
+        return row, ()
+    return None, ((row.name, reason),) if reason else ()
 
 
 def _not_of_blocks(row: Engine, c: Contraction, b: DType, isa: Isa | None) -> str | None:
@@ -116,8 +155,9 @@ def _not_of_blocks(row: Engine, c: Contraction, b: DType, isa: Isa | None) -> st
         return "zero points of blocks may leave numbers that do not fit its words"
     if offset(row.a, a) or (row.unsigned == "a" and offset(row.b, b)):
         return f"{a.name if offset(row.a, a) else b.name} would need an offset"
-    if not run or run % row.depth or c.spec.chunk % row.depth:
-        return f"chunks and blocks do not have equal runs of a multiple of {row.depth}"
+    least = row.depth * (TILE_LANES if row.takes_tiles else 1)
+    if not run or run % least or c.spec.chunk % least:
+        return f"chunks and blocks do not have equal runs of a multiple of {least}"
     if min(run, max(c.k, 1)) * engines.span(a, False) * engines.span(b, False) > engines.EXACT:
         return "sums of a block could leave what float32 holds exactly"
     if isa is not None and not row.is_native(isa):
@@ -164,9 +204,17 @@ def _named(name: str, a: DType, b: DType, spec: Spec, isa: Isa, blocks: tuple[in
     if _refusal(row, a, b, spec, None, blocks) is not None:
         actual = f"{name!r} for {a.name} and {b.name}"
         raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
+    return _allowed(row, isa)
+
+
+def _allowed(row: Engine, isa: Isa) -> Engine:
+    """An engine that was asked for.
+
+    Raises:  OptionError if its instruction may not be used.
+    """
     refused = _refused(isa) if row.takes_tiles else None
     if refused is not None:
-        raise OptionError("plan", "engine", "", repr(name), f"one without tiles: {refused}", "leave it out")
+        raise OptionError("plan", "engine", "", repr(row.name), f"one without tiles: {refused}", "leave it out")
     return row
 
 

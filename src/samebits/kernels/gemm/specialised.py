@@ -150,6 +150,10 @@ def _microtile(
 ) -> FunctionSpec:
     if d.runs is not None:
         block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
+        if engine.takes_tiles:
+            from samebits.kernels.gemm import tile_block_microkernel  # which few machines run
+
+            return tile_block_microkernel.function(block, isa)
         return block_microkernel.function(block, isa)
     scaled = SCALE in d.shared
     tile = Microtile(
