@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import aarch64
@@ -21,6 +22,7 @@ from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import replace
 from samebits.kernels.gemm.machine import DEFAULT
+from samebits.native import table
 from samebits.operations import convolution_plans
 from samebits.operations.convolution import Convolution
 from samebits.operations.operation import Known, PlanTarget
@@ -44,6 +46,11 @@ CASES: dict[str, tuple[Any, ...]] = {
     "groups of whole words": ((2, 16, 9, 13), (12, 8, 3, 3), (1, 2), (1, 1), (1, 1), (0, 1), 2),
     "groups that fill no word": ((1, 15, 7, 9), (21, 5, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 3),
     "depth": ((1, 6, 9, 10), (12, 1, 3, 3), (1, 2), (1, 1), (1, 1), (1, 1), 6),
+    "depth in steps of two": ((2, 6, 15, 75), (6, 1, 3, 5), (2, 2), (1, 1), (1, 2), (1, 1), 6),
+    "depth of a long line": ((2, 5, 300), (10, 1, 7), (1,), (2,), (3,), (9,), 5),
+    "depth of a volume": ((1, 3, 4, 6, 37), (3, 1, 2, 3, 2), (1, 2, 3), (1, 1, 1), (1, 1, 0), (0, 1, 1), 3),
+    "two filters of channels": ((2, 9, 8, 40), (4, 9, 3, 2), (1, 1), (1, 2), (1, 1), (1, 1), 1),
+    "two filters of long sums": ((1, 40, 7, 9), (2, 40, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
     "one by one": ((2, 9, 6, 7), (10, 9, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
     "one by one in steps": ((1, 9, 16, 17), (10, 9, 1, 1), (2, 2), (1, 1), (0, 0), (0, 0), 1),
     "few windows": ((2, 9, 5, 4), (10, 9, 3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 1),
@@ -165,7 +172,7 @@ def test_sums_are_exact(isa: Isa, way: Any) -> None:
 
 
 @pytest.mark.parametrize("isa", [row for row in rows.ALL_ROWS if not row.compiled], ids=lambda row: row.name)
-@pytest.mark.parametrize("name", ["fewer channels than a word", "one by one"])
+@pytest.mark.parametrize("name", ["fewer channels than a word", "one by one", "depth", "one window of one filter"])
 def test_the_text_means_the_same(isa: Isa, name: str) -> None:
     given = operands(name, KINDS[1], OF_SUMS)
     session = cpu.prepare(program(made(name, OF_SUMS), given, kept=False), isa=isa, threads=1)
@@ -198,6 +205,53 @@ def test_large_images_are_copied_a_part_at_a_time(name: str, kept: bool, monkeyp
     launch.assert_bits(session.run(given_now)["y"], due(name, KINDS[0], OF_SUMS[:1]))
     ((_, plan),) = session.planned(given_now)
     assert "rows of" in dict(plan.facts)["by"]
+
+
+CHAINED = [name for name in CASES if name.startswith(("depth", "two filters of channels"))]
+
+
+def test_few_filters_are_chains_of_numbers_where_these_hold_every_sum() -> None:
+    """Of two factors of at most 255 float32 holds the sums of 258 products, and not of all 259."""
+    by = {"two filters of long sums": "windows", "one window of one filter": "elements of one window"}
+    for name in (*CHAINED, *by):
+        given = operands(name, KINDS[0], REQUANTISED)
+        session = cpu.prepare(program(made(name, REQUANTISED, U8), given, kept=True), isa=BEST)
+        ((_, plan),) = session.planned({key: x for key, x in given.items() if key != "w"})
+        assert dict(plan.facts)["by"].startswith(by.get(name, "chains of elements")), name
+        assert "order" not in dict(plan.facts)
+    for channels, places, by_chains in ((43, 6, True), (37, 7, False)):
+        both = {"x": np.full((1, channels, 40), 255, U8), "w": np.full((1, channels, places), 255, U8)}
+        both["w"][0, 0, 0], both["x"][0, 1, ::16] = 254, 0
+        attributes = Convolution((1,), (1,), (0,), (41 - places,))
+        session = cpu.prepare(program(attributes, both, kept=False), isa=BEST, threads=1)
+        ((_, plan),) = session.planned(both)
+        assert (dict(plan.facts)["by"] == "chains of elements") == by_chains
+        windows = np.lib.stride_tricks.sliding_window_view(both["x"].astype(int), places, 2)
+        due = np.einsum("bcok,fck->bfo", windows, both["w"].astype(int))
+        assert due.max() > (1 << 24) - 66_000
+        launch.assert_bits(session.run(both)["y"], due.astype(np.int32))
+
+
+@pytest.mark.parametrize("isa", rows.COMPILED_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", [*CHAINED, "one window of one filter"])
+def test_chains_touch_nothing_beside_their_operands_and_scratch(
+    isa: Isa, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a thread is given lies beside forbidden pages, and scratch holds NaN before it is written."""
+    named = (*REQUANTISED, "a_zero_point")
+    given, result = operands(name, KINDS[3], named, I8), due(name, KINDS[3], named, I8)
+    session = cpu.prepare(program(made(name, named, I8), given, kept=False), isa=isa, threads=1)
+    ((_, plan),) = session.planned(given)
+
+    def take(size_bytes: int) -> Any:
+        block = guard.array(np.full(size_bytes, 0xFF, np.uint8), at_start=at_start)
+        return SimpleNamespace(address=block.ctypes.data, block=block)
+
+    monkeypatch.setattr(table, "scratch", SimpleNamespace(take=take, give=lambda block: None))
+    for at_start in (False, True):
+        out = guard.empty(result.shape, I8, at_start=at_start)
+        launch.run_plan(plan, [*[guard.array(x, at_start=at_start) for x in given.values()], out])
+        launch.assert_bits(out, result)
 
 
 NATIVE = [row for row in rows.COMPILED_ROWS if "dot4_uint8_int8" in row.instructions]
@@ -256,13 +310,17 @@ def test_images_may_lie_in_any_way() -> None:
 def test_sums_are_exact_on_aarch64(isa: Isa) -> None:
     planner = convolution_plans.ROWS[0].plan
     assert planner is not None
-    name, kinds = "groups that fill no word", KINDS[1]
-    given, result = operands(name, kinds, OF_SUMS), due(name, kinds, OF_SUMS)
-    found = np.empty_like(result)
-    arrays = [*given.values(), found]
-    views = [(dtypes.of(x.dtype), x.shape, tuple(step // x.itemsize for step in x.strides)) for x in arrays]
-    aarch64.run_plan(planner(made(name, OF_SUMS), tuple(views), PlanTarget(isa, 1, DEFAULT)), arrays)
-    launch.assert_bits(found, result)
+    for name, named, out in (
+        ("groups that fill no word", OF_SUMS, None),
+        ("depth in steps of two", REQUANTISED, U8),
+        ("one window of one filter", (*REQUANTISED, "a_zero_point"), I8),
+    ):
+        given, result = operands(name, KINDS[1], named, out), due(name, KINDS[1], named, out)
+        found = np.empty_like(result)
+        arrays = [*given.values(), found]
+        views = [(dtypes.of(x.dtype), x.shape, tuple(step // x.itemsize for step in x.strides)) for x in arrays]
+        aarch64.run_plan(planner(made(name, named, out), tuple(views), PlanTarget(isa, 1, DEFAULT)), arrays)
+        launch.assert_bits(found, result)
 
 
 @pytest.mark.parametrize("name", ["channels that fill no word", "groups of whole words"])

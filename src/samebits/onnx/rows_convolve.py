@@ -5,16 +5,14 @@ Start at `ROWS`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels.gemm.engine import EXACT, span
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
-from samebits.operations import convolution, dim
+from samebits.operations import dim
 from samebits.operations.convolution import Convolution
 
 __all__ = ["ROWS"]
@@ -64,44 +62,16 @@ def _of_integers(
     """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
     attributes, w = _slid(call, *operands)
     values = {name: _of_filters(call, index, w[0], name) for name, index in given.items()}
-    facts = [call.b.facts[x] for x in (*[call[index] for index in operands], *values.values())]
-    # Formats are refused alike, however the sums are computed.
-    convolution.infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
-    if "a_zero_point" in given and _is_zero(call, given["a_zero_point"]):
+    if "a_zero_point" in given and _is_zero(call, given["a_zero_point"], call.fact(operands[1]).dtype):
         del values["a_zero_point"]
-    largest = math.prod([span(call.fact(index).dtype, zero=True) for index in operands])
-    if attributes.is_chained(w) and math.prod(w[1:]) * largest <= EXACT:
-        return _by_floats(call, [call[index] for index in operands], attributes, values, out_dtype)
     attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)
     return call.b.add("convolve", (*[call[index] for index in operands], *values.values()), attributes)[0]
 
 
-def _by_floats(
-    call: NodeCall, operands: Sequence[str], attributes: Convolution, values: Mapping[str, str], out_dtype: DType | None
-) -> str:
-    """The same where each element is a chain of its own, in float32, which counts every sum exactly."""
-    b, rank = call.b, len(attributes.out)
-
-    def beside(name: str, behind: int = rank) -> str:
-        """What there is one of, or one a filter, as an operand of a map."""
-        value = values[name]
-        return b.reshape(value, (b.facts[value].shape[0], *[1] * behind)) if b.facts[value].rank else value
-
-    floats = [call.converted(x, dtypes.float32) for x in operands]
-    for i, (name, behind) in enumerate((("b_zero_point", rank), ("a_zero_point", rank + 1))):
-        if name in values:
-            floats[i] = b.apply("sub", floats[i], call.converted(beside(name, behind), dtypes.float32))
-    (total,) = b.add("convolve", floats, attributes)
-    if out_dtype is None:
-        return call.converted(total, dtypes.int32)
-    given = [beside(name) for name in ("bias", "a_scale", "b_scale", "out_scale", "out_zero_point") if name in values]
-    return b.apply("requantize_sum" if "bias" in values else "requantize", call.converted(total, dtypes.int32), *given)
-
-
-def _is_zero(call: NodeCall, index: int) -> bool:
-    """Whether an input is constant and 0, as zero points of weights are nearly always."""
+def _is_zero(call: NodeCall, index: int, dtype: DType) -> bool:
+    """Whether an input is constant and 0 of that format, as zero points of weights are nearly always."""
     array = call.b.array(call[index])
-    return array is not None and not array.any()
+    return array is not None and call.fact(index).dtype is dtype and not array.any()
 
 
 def _of_filters(call: NodeCall, index: int, filters: int, name: str) -> str:

@@ -18,6 +18,7 @@ from samebits.frozen import dataclass, replace
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.engine import EXACT, span
 from samebits.kernels.gemm.engine import named as engine_named
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import PackedFacts
@@ -34,7 +35,7 @@ from samebits.operations.windows import (
     Slide,
 )
 
-__all__ = ["Convolution", "axes", "by_group", "infer", "reference"]
+__all__ = ["REQUANTISING", "Convolution", "axes", "by_group", "infer", "reference"]
 
 # Filters of a group up to which each element is a chain of its own; and channels, where there is one window or windows
 # are one element.
@@ -43,6 +44,9 @@ _FEW = 4
 _PLACES = 25
 # What the product takes that may be one a filter.
 _EACH = ("a_scale", "a_zero_point", "bias")
+_ZERO_POINTS = ("a_zero_point", "b_zero_point")
+# What requantising reads beside the sum, in its order; a bias may be left out.
+REQUANTISING = ("bias", "a_scale", "b_scale", "out_scale", "out_zero_point")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,20 @@ class Convolution:
         is_wide = places > 1 and math.prod(self.out) > 1
         is_alone = (is_wide or w[1] <= _FEW) and 0 not in w and filters <= _FEW
         return is_alone and self.spec.order == CHAIN.name and self.spec.segments == 1
+
+    def is_counted(self, w: Shape, kinds: Sequence[DType]) -> bool:
+        """Whether elements are sums of integers, or these requantised, by chains of float32, which counts them exactly.
+
+        Args:    kinds: those of all operands.
+        """
+        image, weights, *others = kinds
+        if self.epilogue is not None or not (image.is_integer and weights.is_integer and self.is_chained(w)):
+            return False
+        largest = span(image, zero=True) * span(weights, zero=True)
+        given = {name: kind for name, kind in zip(self.names[2:], others, strict=False) if name not in _ZERO_POINTS}
+        is_known = not given or {"bias", *given} == {*REQUANTISING}
+        is_known = is_known and all(kind is dtypes.float32 for name, kind in given.items() if name.endswith("_scale"))
+        return is_known and image.width_bits == weights.width_bits == 8 and math.prod(w[1:]) * largest <= EXACT
 
     def is_map(self, w: Shape) -> bool:
         """Whether there is one window of few places, so that each filter is best a lane of a vector."""

@@ -7,24 +7,30 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType, float32, float64, int64
+from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.frozen import dataclass, replace
 from samebits.kernels import elementwise
 from samebits.kernels.composites import given, taken
-from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.kernels.gemm import window_chains
 from samebits.kernels.gemm.epilogue import REPEATED, ROW, STRIDED, Epilogue
 from samebits.kernels.gemm.window_chains import PHASE, TOGETHER, WindowChains
 from samebits.kernels.plan import Operand, Step, in_lines
 from samebits.kernels.walk import SECOND
+from samebits.operations.convolution import REQUANTISING
 from samebits.operations.operation import View
 from samebits.operations.windows import OUT, Beside, Slide, W, X
 
-__all__ = ["plan", "plan_one_window"]
+__all__ = ["Source", "plan", "plan_one_window"]
+
+# Those of image and weights.
+_ZERO_POINTS = ("b_zero_point", "a_zero_point")
+# The number of an operand beside image and weights, and how it lies.
+Source = tuple[int, Beside]
 
 # Bytes of scratch that a block uses: with what it reads and writes they stay in a first cache of 32 KiB.
 _NEAR = 24 << 10
@@ -85,22 +91,30 @@ def _even(count: int, most: int, multiple: int) -> int:
 
 def plan(
     slides: Sequence[Slide], groups: int, chunk: int, epilogue: Expression | None, beside: Sequence[Beside],
-    views: tuple[View, ...], isa: Isa,
+    named: Mapping[str, Source], views: tuple[View, ...], isa: Isa,
 ) -> tuple[Step, int]:  # fmt: skip
-    """The step, and its bytes of scratch."""
-    (dtype, x, steps), (_, w, _), *_, (made, _, goes) = views
+    """The step, and its bytes of scratch.
+
+    Args:    beside: the operands of the epilogue of floats.   named: what integers have beside image and weights.
+    """
+    (dtype, x, steps), (weights, w, _), *_, (made, _, goes) = views
     # Axes with one window and one place of the kernel go above the others, so that vectors are along one with several.
     axes = [*zip(map(_near, slides), steps[2:], goes[2:], strict=True), *[(_NO_AXIS, 0, 0)] * (2 - len(slides))]
     axes.sort(key=lambda axis: axis[0].out > 1 or axis[0].kernel > 1)
     *above, (rows, x_row, out_row), (columns, x_column, out_column) = axes
-    total = float64 if dtype is float64 else float32
+    total = int32 if dtype.is_integer else float64 if dtype is float64 else float32
     size, depth, filters = total.size_bytes, w[1], w[0] // groups
     places_above, windows_above = math.prod(s.kernel for s, _, _ in above), math.prod(s.out for s, _, _ in above)
     block = _WindowBlock.of(rows, columns, depth * places_above, size, isa.lanes)
-    finish = Epilogue(total, epilogue, tuple(map(_source, beside)), ROW if out_column == 1 else STRIDED, made)
+    sources, zeros = [*enumerate(beside)], [named.get(name) for name in _ZERO_POINTS]
+    if dtype.is_integer:
+        epilogue, read = _requantised(_kinds(named))
+        sources = [named[name] for name in read]
+    lying = tuple([_source(y) for _, y in sources])
+    finish = Epilogue(total, epilogue, lying, ROW if out_column == 1 else STRIDED, made)
     inner = columns.stride * x_column
-    lies = {1: "unit", 2: SECOND if dtype.element_bytes >= 4 else "strided"}.get(inner, "strided")
-    spec = WindowChains(dtype, lies, block.is_flat, finish)
+    lies = {1: "unit", 2: SECOND if dtype.element_bytes >= 4 or dtype.is_integer else "strided"}.get(inner, "strided")
+    spec = WindowChains(dtype, weights, (zeros[0] is not None, zeros[1] is not None), lies, block.is_flat, finish)
     # Vectors that end behind the last window, or lie there, are read and written whole.
     behind = TOGETHER * isa.lanes
     vectors = -(-(depth * places_above * len(block.phases) * block.seen * block.pitch + behind) // isa.lanes)
@@ -109,7 +123,7 @@ def plan(
     sums = seen + in_lines(vectors * isa.lanes * size)
     each = min(groups, max(_GROUPS, _TASK // (block.rows * block.columns * filters)))
     row_blocks, column_blocks = -(-rows.out // block.rows), -(-columns.out // block.columns)
-    named: dict[str, int | Operand] = {
+    arguments: dict[str, int | Operand] = {
         "x0": Operand(X), "w": Operand(W), "row_blocks": row_blocks, "column_blocks": column_blocks, "groups": groups,
         "each": each, "above": windows_above, "block_rows": block.rows, "block_columns": block.columns,
         "rows": rows.out, "columns": columns.out, "depth": depth, "filters": filters, "places_above": places_above,
@@ -120,50 +134,99 @@ def plan(
         "sums": sums, "sums_pitch": sums_pitch, "axes": len(above), "out": Operand(OUT), "out.image": goes[0],
         "out.filter": goes[1], "out_row": out_row, "out_column": out_column, "scratch_s": 0,
     }  # fmt: skip
-    for i, y in enumerate(beside):
-        named |= {f"s{i}": y.at(i, 0, 0), f"s{i}.image": y.image, f"s{i}.filter": y.filter}
-        named |= {f"s{i}_row": y.window * columns.out, f"s{i}_column": y.window}
+    arguments["weights"] = scratch = in_lines(sums + (block.rows * sums_pitch + behind) * size)
+    for name, source in zip(("zero", "w.zero"), zeros, strict=True):
+        if source is not None:
+            arguments |= {name: source[1].at(source[0], 0, 0), f"{name}.filter": source[1].filter}
+    for i, (number, y) in enumerate(sources):
+        arguments |= {f"s{i}": y.at(number, 0, 0), f"s{i}.image": y.image, f"s{i}.filter": y.filter}
+        arguments |= {f"s{i}_row": y.window * columns.out, f"s{i}_column": y.window}
     words, between = [*_looks([s for s, _, _ in axes], depth, block), *block.phases], rows.out * columns.out
     for s, x_step, out_step in reversed(above):
         words += [s.out, s.kernel, s.stride, s.dilation, s.before, s.extent, x_step, out_step]
-        words += [y.window * between for y in beside]
+        words += [y.window * between for _, y in sources]
         between *= s.out
     kernel = KernelSpec(window_chains.text, spec, spec.parameters, isa, unroll=False)
     tasks = x[0] * windows_above * -(-groups // each) * row_blocks * column_blocks
-    step = Step(kernel, tasks, (*[named[name] for name in spec.parameters], *words))
-    return step, sums + (block.rows * sums_pitch + behind) * size
+    step = Step(kernel, tasks, (*[arguments[name] for name in spec.parameters], *words))
+    return step, scratch + (-(-math.prod(w[1:]) // isa.lanes) * isa.lanes * size if weights.is_integer else 0)
 
 
 def plan_one_window(
-    slides: Sequence[Slide], groups: int, views: tuple[View, ...], isa: Isa, threads: int
+    slides: Sequence[Slide], groups: int, named: Mapping[str, Source], views: tuple[View, ...], isa: Isa, threads: int
 ) -> tuple[Step, ...] | None:
-    """The steps of an image of one window, without what follows: a map of elements, so that vectors lie along filters.
+    """The steps of an image of one window, without an epilogue: a map of elements, so that vectors lie along filters.
     None where the window reaches beyond the image."""
-    (dtype, x, steps), (_, w, _), *_, (_, _, goes) = views
+    (dtype, x, steps), (kind, w, _), *_, (_, _, goes) = views
     if any(s.before or s.total > s.extent for s in slides):
         return None
     depth, filters, count = w[1], w[0] // groups, math.prod(w[1:])
     shape = x[0], groups, filters
     image, weights = (shape, (steps[0], depth * steps[1], 0)), (shape, (0, filters * count, count))
     result = shape, (goes[0], filters * goes[1], goes[1])
-    found = elementwise.plan(_sum(dtype, count), (image,) * count + (weights,) * count, (result,), isa, threads)
+    expression, read = _sum((dtype, kind), count, _kinds(named))
+    others = [named[name] for name in read]
+    lying = [(shape, (0, filters * y.filter, y.filter)) for _, y in others]
+    found = elementwise.plan(expression, (*[image] * count, *[weights] * count, *lying), (result,), isa, threads)
     size, between = dtype.element_bytes, (steps[1], *[s.dilation * x for s, x in zip(slides, steps[2:], strict=True)])
     places = itertools.product(*map(range, w[1:]))
     looks = [sum(at * step for at, step in zip(place, between, strict=True)) for place in places]
-    at = [Operand(X, look * size) for look in looks] + [Operand(W, k * size) for k in range(count)]
+    at = [Operand(X, look * size) for look in looks] + [Operand(W, k * kind.element_bytes) for k in range(count)]
+    at += [y.at(number, 0, 0) for number, y in others]
     return tuple([step.on(*at, Operand(OUT)) for step in found.steps])
 
 
+def _kinds(named: Mapping[str, Source]) -> tuple[tuple[str, DType], ...]:
+    """The formats of operands by name."""
+    return tuple([(name, y.dtype) for name, (_, y) in named.items()])
+
+
 @functools.lru_cache(maxsize=64)
-def _sum(dtype: DType, count: int) -> Expression:
-    """The sum of so many products, of elements of the image and then of weights."""
-    chain = Chain()
-    image, weights = ([taken(chain, dtype) for _ in range(count)] for _ in range(2))
+def _sum(
+    kinds: tuple[DType, DType], count: int, named: tuple[tuple[str, DType], ...]
+) -> tuple[Expression, tuple[str, ...]]:
+    """The sum of so many products, of elements of the image and then of weights, and the operands that it reads beside
+    these."""
+    chain, known = Chain(), dict(named)
+    zeros = [name for name in _ZERO_POINTS if name in known]
+    image, weights = ([_taken(chain, dtype) for _ in range(count)] for dtype in kinds)
+    points = {name: _taken(chain, known[name]) for name in zeros}
+    for values, name in zip((image, weights), _ZERO_POINTS, strict=True):
+        if name in points:
+            values[:] = [chain.apply("sub", x, points[name]) for x in values]
     zero = chain.constant(0.0, image[0].dtype)
     total = zero
     for w, x in zip(weights, image, strict=True):
         total = chain.apply("fma", w, x, total)
-    return chain.finish(given(chain, chain.apply("add", total, zero), dtype))
+    total = chain.apply("add", total, zero)
+    if not kinds[0].is_integer:
+        return chain.finish(given(chain, total, kinds[0])), ()
+    total, read = _rounded(chain, chain.apply("cast", total, dtype=int32), known)
+    return chain.finish(total), (*zeros, *read)
+
+
+def _taken(chain: Chain, dtype: DType) -> ExpressionValue:
+    """An input as it is multiplied."""
+    return chain.apply("cast", chain.input(dtype), dtype=float32) if dtype.is_integer else taken(chain, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _requantised(named: tuple[tuple[str, DType], ...]) -> tuple[Expression | None, tuple[str, ...]]:
+    """What follows a sum of integers, and the operands that it reads."""
+    chain = Chain()
+    total, read = _rounded(chain, chain.input(int32), dict(named))
+    return chain.finish(total) if read else None, read
+
+
+def _rounded(
+    chain: Chain, total: ExpressionValue, known: Mapping[str, DType]
+) -> tuple[ExpressionValue, tuple[str, ...]]:
+    """A sum of integers as the result has it, rounded once where that has a scale, and the operands that this reads."""
+    if "out_scale" not in known:
+        return total, ()
+    read = tuple([name for name in REQUANTISING if name in known])
+    operands = [chain.input(known[name]) for name in read]
+    return chain.apply("requantize_sum" if "bias" in read else "requantize", total, *operands), read
 
 
 def _source(y: Beside) -> tuple[str, bool, DType]:

@@ -26,6 +26,7 @@ from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.operations import convolution_chains, matmul
 from samebits.operations.convolution import Convolution, axes, by_group, infer, reference
+from samebits.operations.convolution_chains import Source
 from samebits.operations.operation import Array, KeptConstant, Known, Operation, PlanTarget, Shape, View, shared_by
 from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.windows import (
@@ -109,16 +110,16 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     """Chains of elements or products, of some channels or windows of an image at a time."""
     w = attributes.weights or views[1][1]
     slides = attributes.slides(views[0][1][2:], w[2:])
-    is_float = views[0][0].is_float
-    if attributes.is_map(w) and attributes.epilogue is None and is_float:
-        threads = shared_by(views, target)
-        steps = convolution_chains.plan_one_window(slides, attributes.groups, views, target.isa, threads)
-        if steps is not None:
-            return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
-    if attributes.is_chained(w) and is_float:
-        beside, chunk = _all_beside(attributes, views), attributes.spec.chunk
+    is_counted = attributes.is_counted(w, [dtype for dtype, _, _ in views[:-1]])
+    if is_counted or (attributes.is_chained(w) and views[0][0].is_float):
+        beside, named = _all_beside(attributes, views), _named(attributes, views)
+        if attributes.is_map(w) and attributes.epilogue is None:
+            threads = shared_by(views, target)
+            steps = convolution_chains.plan_one_window(slides, attributes.groups, named, views, target.isa, threads)
+            if steps is not None:
+                return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
         step, scratch = convolution_chains.plan(
-            slides, attributes.groups, chunk, attributes.epilogue, beside, views, target.isa
+            slides, attributes.groups, attributes.spec.chunk, attributes.epilogue, beside, named, views, target.isa
         )
         products = math.prod(views[-1][1]) * math.prod(w[1:])
         threads = max(shared_by(views, target), target.sized(products, "products"))
@@ -126,6 +127,13 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
     if _is_pointwise(slides):
         return _by_columns(attributes, slides, views, target)
     return _by_windows(attributes, slides, views, target) or _by_columns(attributes, slides, views, target)
+
+
+def _named(attributes: Convolution, views: Sequence[View]) -> dict[str, Source]:
+    """What integers have beside image and weights: one number, or one a filter."""
+    names = attributes.names[2:]
+    lies = [Beside(dtype, 0, steps[0] if steps else 0, 0) for dtype, _, steps in views[2 : 2 + len(names)]]
+    return dict(zip(names, enumerate(lies), strict=True))
 
 
 def _by_windows(
@@ -377,6 +385,8 @@ def _keep_grouped(attributes: Convolution, kinds: Sequence[DType], w: Known, tar
     """Constant weights of integers, whose channels are grouped as words of the image have them, for an engine that
     takes these weights as they are; None where none does, where tiles are multiplied, or where windows are packed from
     columns, as those of one element are."""
+    if attributes.is_counted(w.shape, kinds):
+        return None
     if "a_zero_point" in attributes.names or {kinds[0].width_bits, kinds[1].width_bits} != {8}:
         return None  # which the sums of the columns would be needed for
     if math.prod(w.shape[2:]) * math.prod(attributes.strides) == 1:

@@ -5,7 +5,8 @@ A task takes a block of windows of an image, for some groups one after the other
 scratch, widened, with +0 around it, and along the last axis by phases: in one of them lie, side by side, the elements
 that a place of the kernel looks at from neighbouring windows. So a place is an offset, and vectors of windows are
 whole. What a block has around it is the same for every group, so +0 is written once a task. Sums go through the
-epilogue of products. Start at `text`.
+epilogue of products. Integers are widened too, less their zero points, where float32 counts every sum exactly, which is
+an int32 then. Start at `text`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
-from samebits.dtypes import DType, int64
+from samebits.dtypes import DType, float32, int32, int64
 from samebits.frozen import dataclass
 from samebits.kernels import convert
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
@@ -37,7 +38,9 @@ class WindowChains:
     """What specialises the kernel.
 
     Attributes:
-        dtype: Elements of image and weights.
+        dtype: Elements of the image.
+        weights: Elements of the weights: the same, or integers where those are.
+        zeros: Whether image and weights have a zero point, as integers may.
         lies: The class of the elements of a phase along a row of the image (`walk.Walk.classes`).
         is_flat: Whether all windows of a block are computed as one row, which goes on with what lies between the last
             window of a row and the first of the next; else vectors that are computed together are of a row each.
@@ -45,6 +48,8 @@ class WindowChains:
     """
 
     dtype: DType
+    weights: DType
+    zeros: tuple[bool, bool]
     lies: str
     is_flat: bool
     finish: Epilogue
@@ -69,6 +74,10 @@ class WindowChains:
             # What windows look at in scratch: bytes before it, phases of a plane and rows of a phase, elements from a
             # row to the next, vectors in all. Then the bytes before the sums, and elements between rows of them.
             "seen", "phases", "seen_rows", "pitch", "vectors", "sums", "sums_pitch",
+            # The zero points, that of the weights with elements from a filter to the next; the bytes before what a
+            # filter's weights become.
+            *(["zero"] if self.zeros[0] else []), *(["w.zero", "w.zero.filter"] if self.zeros[1] else []),
+            *(["weights"] if self.weights.is_integer else []),
             "axes", *[f"{name}.{step}" for name in self.finish.operands for step in ("image", "filter")],
             *self.finish.parameters,
         )  # fmt: skip
@@ -94,13 +103,16 @@ class _Kernel:
     """The parts of the text, with what all tasks share."""
 
     def __init__(self, b: Builder, d: WindowChains) -> None:
-        self._b, self._d, self._total = b, d, d.finish.total
-        self._x, self._w = (b.pointer(name, convert.stored(d.dtype)) for name in ("x0", "w"))
+        self._b, self._d, self._total = b, d, float32 if d.dtype.is_integer else d.finish.total
+        kinds = ((name, x if x.is_integer else convert.stored(x)) for name, x in (("x0", d.dtype), ("w", d.weights)))
+        self._x, self._w = (b.pointer(name, kind) for name, kind in kinds)
+        zero = b.convert(b.load(b.pointer("zero", d.dtype), 0, 1), self._total) if d.zeros[0] else None
+        self._zero = None if zero is None else b.splat(zero, b.isa.lanes)
         self._operands = {name: b.pointer(name, dtype) for name, dtype in d.finish.operands.items()}
         self._finish = Finish(b, d.finish, b.isa.lanes)
         self._phases = b.scratch(int64)
         self._seen = b.scratch(self._total, b.index("seen"))
-        self._made = b.scratch(self._total, b.index("sums"))
+        self._made = b.scratch(d.finish.total, b.index("sums"))
 
     def prepare(self, column: Index) -> None:
         """Write +0 to scratch, and what of the image each phase has where windows begin with a column."""
@@ -162,17 +174,35 @@ class _Kernel:
         for line in b.loop(begin, b.choose(whole > 0, end, begin)):
             x, to = row(line)
             for i in b.loop(0, whole, lanes):
-                b.store(to, i, self._widened(x.load(0, i, lanes)))
+                b.store(to, i, self._widened(x.load(0, i, lanes), self._d.dtype, self._zero))
         for i in b.loop(whole, count, lanes):
             for line in b.loop(begin, end, _ROWS):
                 # Rows behind the last one are that one again.
                 several = [row(b.min(line + k, end - 1)) for k in range(_ROWS)]
                 for x, to in several:
-                    b.store(to, i, self._widened(x.load(0, i, lanes, count - i)), count - i)
+                    widened = self._widened(x.load(0, i, lanes, count - i), self._d.dtype, self._zero)
+                    b.store(to, i, widened, count - i)
 
-    def _widened(self, x: Vector) -> Vector:
+    def _widened(self, x: Vector, dtype: DType, zero: Vector | None = None) -> Vector:
         """Elements as they are summed."""
-        return x if x.dtype is self._total else convert.decode(self._b, x, self._d.dtype)
+        if dtype.is_integer:
+            x = self._b.convert(x, self._total)
+            return x if zero is None else self._b.sub(x, zero)
+        return x if x.dtype is self._total else convert.decode(self._b, x, dtype)
+
+    def _weights(self, filter: Index) -> Pointer:
+        """Those of a filter; integers as they are summed, in scratch."""
+        b, places, dtype = self._b, self._b.index("places"), self._d.weights
+        w = b.offset(self._w, filter * places)
+        if not dtype.is_integer:
+            return w
+        zero, into = None, b.scratch(self._total, b.index("weights"))
+        if self._d.zeros[1]:
+            own = b.load(b.pointer("w.zero", dtype), filter * b.index("w.zero.filter"), 1)
+            zero = b.splat(b.convert(own, self._total), b.isa.lanes)
+        for i in b.loop(0, places, b.isa.lanes):
+            b.store(into, i, self._widened(b.load(w, i, b.isa.lanes, places - i), dtype, zero))
+        return into
 
     def sums(self, image: Index, group: Index, above: Index, row: Index, column: Index) -> None:
         """Compute a block of a group, and finish it."""
@@ -180,7 +210,7 @@ class _Kernel:
         rows, columns = (b.min(index(f"block_{x}"), index(x) - at) for x, at in (("rows", row), ("columns", column)))
         for number in b.loop(0, index("filters")):
             filter = group * index("filters") + number
-            w = b.offset(self._w, filter * index("places"))
+            w = self._weights(filter)
             if self._d.is_flat:
                 length, wide = (rows - 1) * index("sums_pitch") + columns, TOGETHER * b.isa.lanes
                 whole = length // wide * wide
@@ -221,11 +251,12 @@ class _Kernel:
             sums: list[Vector] = [zero] * len(vectors)
             for place in b.loop(first, b.min(first + index("chunk"), index("places")), carry=sums):
                 at = b.load_index(b.further(), place)
-                weight = b.splat(self._widened(b.load(w, place, 1)), lanes)
+                each = b.load(w, place, 1)
+                weight = b.splat(each if each.dtype is self._total else self._widened(each, self._d.weights), lanes)
                 for k, (look, v) in enumerate(vectors):
                     sums[k] = b.fma(weight, b.load(look, at + v, lanes), sums[k])
             for k, x in enumerate(sums):
                 totals[k] = b.add(totals[k], x)
         for k, total in enumerate(totals):
             at = lines[k // along] * index("sums_pitch") + column + k % along * lanes
-            b.store(self._made, at, b.canonical(total))
+            b.store(self._made, at, b.canonical(total) if total.dtype is self._made.dtype else b.convert(total, int32))
