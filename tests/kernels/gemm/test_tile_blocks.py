@@ -76,7 +76,7 @@ def multiplied(
     out = guard.array(np.full((m, n), np.nan, F32) if out is None else out)
     c = Contraction(m, n, k, left, right, Side(Matrix(n, 1)), spec=spec, accumulates=accumulates)
     plan = gemm.plan(c, isa, threads, engine=name, **chosen)
-    assert name is None or f"engine: {name}\n" in str(plan)
+    assert f"engine: {name or f'{packed} by tiles'}\n" in str(plan)
     execute(plan, [a, b, *(x for x in (of_a, of_b) if x is not None), out])
     return out
 
