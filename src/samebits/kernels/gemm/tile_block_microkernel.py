@@ -6,16 +6,16 @@ each run; what they hold at its end goes to a part of the stack that stays in th
 
 By count, two by two tiles take 64 cycles for 64 elements along K; for the 64 vectors of sums of a run three operations
 each (convert, multiply scales, fma), and one more a chunk, are 112 cycles of two ports in runs of 64, 128 in runs of
-128. So that both work at once, the sums of a chunk go to one of two places by turns, and behind each product of tiles
-stand some rows of the chunk before, which vectors scale meanwhile. Chunks that are too long for that, and the last one,
-where it is not whole, are summed and scaled run by run. Start at `tiled_block_microkernel`.
+128. So that both work at once, the sums of a unit, a chunk or a part of one, go to one of two places by turns, and
+behind each product of tiles stand some rows of the unit before, which vectors scale meanwhile. Runs that are too long
+for that, and what is left behind whole units, are summed and scaled run by run. Start at `tiled_block_microkernel`.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.rules import TILE_LANES, TILE_ROWS
@@ -27,9 +27,10 @@ from samebits.kernels.plan import LINE_BYTES
 
 # Tiles of columns that are multiplied together.
 _ACROSS = 2
-# Words along K of the longest chunk whose text is straight.
-_STRAIGHT = 4 * TILE_LANES
-# Rows of C whose lines a chunk asks for.
+# Words along K of the longest unit, whose text is straight, and its most runs, of whose sums two places have room in
+# the first cache.
+_STRAIGHT, _RUNS = 4 * TILE_LANES, 4
+# Rows of C whose lines a unit asks for.
 _ROWS = 4
 
 
@@ -49,36 +50,72 @@ def tiled_block_microkernel(
     total = b.local(d.engine.total, d.h * text.width)
     text.move(t, t_step, total, text.width)
     tiles = _Tiles(b, d, text, total)
-    whole = kc // d.chunk if d.chunk <= _STRAIGHT else 0
 
-    def chunk(q: Index) -> _Chunk:
+    def chunk(q: Index, low: Index = 0) -> _Place:
         at = q * a_chunk
-        return _Chunk(b.offset(a, at), b.offset(a_values, at), q * d.chunk)
+        return _Place(b.offset(a, at), b.offset(a_values, at), q * d.chunk, low)
 
     for j in range(0, text.width // TILE_LANES, _ACROSS):
         columns = _TileColumns(j * TILE_LANES, min(_ACROSS, text.width // TILE_LANES - j))
-        if d.chunk <= _STRAIGHT:
-            for _ in b.when(whole > 0):
-                tiles.sum_chunk(columns, chunk(0), 0, ())
-                for q in b.loop(1, whole):
-                    tiles.ask(c, c_step, q - 1, columns)
-                    tiles.sum_chunk(columns, chunk(q), q % 2, tiles.scale_chunk(columns, chunk(q - 1), (q - 1) % 2))
-                for _ in tiles.scale_chunk(columns, chunk(whole - 1), (whole - 1) % 2):
-                    pass
-        for q in b.loop(whole, (kc + (d.chunk - 1)) // d.chunk):
+        if tiles.unit:
+            _gain_units(b, tiles, columns, kc, chunk, (c, c_step))
+            continue
+        for q in b.loop(0, (kc + (d.chunk - 1)) // d.chunk):
+            tiles.clear(columns)
             tiles.gain_runs(columns, chunk(q), b.min(kc - q * d.chunk, d.chunk))
+            tiles.join(columns)
     for _ in b.when(last == 1):
         text.settle(total)
     text.move(total, text.width, c, c_step)
 
 
+def _gain_units(
+    b: Builder, tiles: _Tiles, columns: _TileColumns, kc: Index, chunk: Callable[[Index, Index], _Place],
+    following: tuple[Pointer, Index],
+) -> None:  # fmt: skip
+    """The microtile gains kc words, unit by unit, of which chunks are one each, or several."""
+    several, whole = tiles.several, kc // tiles.unit
+
+    def unit(q: Index) -> _Place:
+        return chunk(q // several, q % several * tiles.unit)
+
+    def ends(q: Index) -> None:
+        """After unit q - 1, with which a chunk may end."""
+        for _ in b.when(q % several == 0) if several > 1 else ():
+            tiles.join(columns)
+            tiles.clear(columns)
+
+    if several > 1:
+        tiles.clear(columns)
+    for _ in b.when(whole > 0):
+        tiles.sum_unit(columns, unit(0), 0, ())
+        for q in b.loop(1, whole):
+            tiles.ask(*following, q - 1, columns)
+            tiles.sum_unit(columns, unit(q), q % 2, tiles.scale_unit(columns, unit(q - 1), (q - 1) % 2))
+            ends(q)
+        for _ in tiles.scale_unit(columns, unit(whole - 1), (whole - 1) % 2):
+            pass
+        ends(whole)
+    for _ in b.when(whole * tiles.unit < kc):
+        if several == 1:
+            tiles.clear(columns)
+        tiles.gain_runs(columns, unit(whole), kc - whole * tiles.unit)
+        if several == 1:
+            tiles.join(columns)
+    if several > 1:  # which adds +0 where a chunk has ended
+        for _ in b.when(kc > 0):
+            tiles.join(columns)
+
+
 @dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Where a chunk's words of A begin and what its runs take from them; the word of the panel that it begins at."""
+class _Place:
+    """Where a chunk's words of A begin and what its runs take from them; the word of the panel that it begins at; a
+    word of the chunk."""
 
     a: Pointer
     values: Pointer
     first: Index
+    low: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +132,12 @@ class _TileColumns:
 
 
 class _Tiles:
-    """The sums of one microtile being emitted."""
+    """The sums of one microtile being emitted.
+
+    `total`: all of it, of finished chunks.   `acc`: those of the chunk that is summed, where it is several units or no
+    whole one.   `found`: the integers that tiles leave.   `unit`: words of one, of `runs` runs, 0 where runs are too
+    long or chunks no whole runs; `several`: units of a chunk.
+    """
 
     def __init__(self, b: Builder, d: BlockMicrotile, text: BlockText, total: Pointer) -> None:
         self.b, self.d, self.text, self.total = b, d, text, total
@@ -103,9 +145,12 @@ class _Tiles:
         self.sums = [[b.tile() for _ in range(_ACROSS)] for _ in range(self.down)]
         self.left = [b.tile() for _ in range(self.down)]
         self.right = [b.tile() for _ in range(_ACROSS)]
+        whole, words = d.runs.of(d.chunk), d.runs.words
+        together = [n for n in range(1, _RUNS + 1) if d.chunk % (n * words) == 0 and n * words <= _STRAIGHT]
+        self.runs = max(together, default=0)
+        self.unit, self.several = self.runs * words, whole // max(1, self.runs)
         self.area = self.down * TILE_ROWS * width
-        self.of_chunk = self.area * (d.runs.of(d.chunk) if d.chunk <= _STRAIGHT else 1)
-        self.found = b.local(int32, 2 * self.of_chunk)
+        self.found = b.local(int32, max(1, 2 * self.runs) * self.area)
         self.rest = b.local(int32, TILE_ROWS * width)
         self.acc = b.local(d.engine.total, d.h * width)
 
@@ -117,70 +162,89 @@ class _Tiles:
                 for j in range(columns.first, columns.first + columns.width, line):
                     b.prefetch(c, (turn * _ROWS + i) * c_step + j)
 
-    def sum_chunk(self, columns: _TileColumns, chunk: _Chunk, place: Index, meanwhile: Iterable[None]) -> None:
-        """The sums of the runs of a whole chunk go to a place; behind each product of tiles stands as much as comes
+    def sum_unit(self, columns: _TileColumns, unit: _Place, place: Index, meanwhile: Iterable[None]) -> None:
+        """The sums of the runs of a unit go to a place; behind each product of tiles stands as much as comes
         `meanwhile`."""
-        d, work = self.d, iter(meanwhile)
-        products = d.chunk // TILE_LANES * self.down * columns.tiles
-        rows = -(-d.h // products)
-        found = self.b.offset(self.found, place * self.of_chunk)
-        for q in range(d.runs.of(d.chunk)):
+        d, work, found = self.d, iter(meanwhile), self._found(place)
+        rows = -(-d.h // (self.unit // TILE_LANES * self.down * columns.tiles))
+        for q in range(self.runs):
             self._begin(columns)
             for k in range(q * d.runs.words, (q + 1) * d.runs.words, TILE_LANES):
-                for _ in self._multiply(*self._words(columns, chunk, k), columns):
+                for _ in self._multiply(*self._words(columns, unit, k), columns):
                     for _ in itertools.islice(work, rows):
                         pass
             self._leave(columns, self.b.offset(found, q * self.area))
 
-    def scale_chunk(self, columns: _TileColumns, chunk: _Chunk, place: Index) -> Iterator[None]:
-        """The microtile gains the scaled sums of a chunk that are at a place, a row at a time."""
-        b, d, every = self.b, self.d, range(self.d.runs.of(self.d.chunk))
-        found = b.offset(self.found, place * self.of_chunk)
-        right = [self._right(columns, chunk, q * d.runs.words) for q in every]
+    def scale_unit(self, columns: _TileColumns, unit: _Place, place: Index) -> Iterator[None]:
+        """The microtile, or what it has of the chunk, gains the scaled sums of a unit that are at a place, a row at a
+        time."""
+        b, d, every, found = self.b, self.d, range(self.runs), self._found(place)
+        right = [self._right(columns, unit, q * d.runs.words) for q in every]
         for i in range(d.h):
             acc = [b.constant(0, d.engine.total, TILE_LANES)] * columns.tiles
+            if self.several > 1:
+                acc = self._accumulated(columns, i)
             for q in every:
-                acc = self._scaled(columns, chunk, q, right[q], b.offset(found, q * self.area), i, acc)
-            for v, x in enumerate(acc):
-                self._add(self.total, i * self.text.width + columns.first + v * TILE_LANES, x)
+                acc = self._scaled(columns, unit, q, right[q], b.offset(found, q * self.area), i, acc)
+            (self._accumulate if self.several > 1 else self._add)(columns, i, acc)
             yield
 
-    def gain_runs(self, columns: _TileColumns, chunk: _Chunk, size: Index) -> None:
-        """The microtile gains the `size` words of a chunk, run by run."""
-        b, d, acc = self.b, self.d, self.acc
-        every = range(0, columns.width, TILE_LANES)
-        for i in b.loop(0, d.h):
-            for v in every:
-                b.store(acc, i * columns.width + v, b.constant(0, d.engine.total, TILE_LANES))
-        for low in b.loop(0, size, d.runs.words):
-            self._sum_run(columns, chunk, low, b.min(size - low, d.runs.words))
-            right = self._right(columns, chunk, low)
+    def gain_runs(self, columns: _TileColumns, place: _Place, size: Index) -> None:
+        """What the microtile has of the chunk gains its `size` words from a place on, run by run."""
+        b, d, words = self.b, self.d, self.d.runs.words
+        for low in b.loop(0, size, words):
+            self._sum_run(columns, place, low, b.min(size - low, words))
+            right = self._right(columns, place, low)
             for i in b.loop(0, d.h):
-                before = [b.load(acc, i * columns.width + v, TILE_LANES) for v in every]
-                after = self._scaled(columns, chunk, low // d.runs.words, right, self.found, i, before)
-                for v, x in zip(every, after, strict=True):
-                    b.store(acc, i * columns.width + v, x)
-        for i in b.loop(0, d.h):
-            for v in every:
-                found = b.load(acc, i * columns.width + v, TILE_LANES)
-                self._add(self.total, i * self.text.width + columns.first + v, found)
+                before = self._accumulated(columns, i)
+                after = self._scaled(columns, place, low // words, right, self.found, i, before)
+                self._accumulate(columns, i, after)
 
-    def _sum_run(self, columns: _TileColumns, chunk: _Chunk, low: Index, size: Index) -> None:
-        """The sums of the `size` words of a run, which begins at word low of a chunk, go to the first place."""
+    def clear(self, columns: _TileColumns) -> None:
+        """A chunk begins."""
+        for i in self.b.loop(0, self.d.h):
+            self._accumulate(columns, i, [self.b.constant(0, self.d.engine.total, TILE_LANES)] * columns.tiles)
+
+    def join(self, columns: _TileColumns) -> None:
+        """The microtile gains what it has of a chunk."""
+        for i in self.b.loop(0, self.d.h):
+            self._add(columns, i, self._accumulated(columns, i))
+
+    def _found(self, place: Index) -> Pointer:
+        """Where a unit's sums are."""
+        return self.b.offset(self.found, place * (self.runs * self.area))
+
+    def _accumulated(self, columns: _TileColumns, i: Index) -> list[Vector]:
+        """Row i of what the microtile has of the chunk."""
+        every = range(0, columns.width, TILE_LANES)
+        return [self.b.load(self.acc, i * columns.width + v, TILE_LANES) for v in every]
+
+    def _accumulate(self, columns: _TileColumns, i: Index, acc: list[Vector]) -> None:
+        for v, x in enumerate(acc):
+            self.b.store(self.acc, i * columns.width + v * TILE_LANES, x)
+
+    def _add(self, columns: _TileColumns, i: Index, acc: list[Vector]) -> None:
+        """Row i of the microtile gains sums of a chunk."""
+        b, at = self.b, i * self.text.width + columns.first
+        for v, x in enumerate(acc):
+            b.store(self.total, at + v * TILE_LANES, b.add(b.load(self.total, at + v * TILE_LANES, TILE_LANES), x))
+
+    def _sum_run(self, columns: _TileColumns, place: _Place, low: Index, size: Index) -> None:
+        """The sums of the `size` words of a run that begins `low` words behind a place go where the first do."""
         b, whole = self.b, size // TILE_LANES * TILE_LANES
         self._begin(columns)
         for k in b.loop(0, whole, TILE_LANES):
-            for _ in self._multiply(*self._words(columns, chunk, low + k), columns):
+            for _ in self._multiply(*self._words(columns, place, low + k), columns):
                 pass
         for _ in b.when(whole < size):
-            self._multiply_rest(*self._words(columns, chunk, low + whole), size - whole, columns)
+            self._multiply_rest(*self._words(columns, place, low + whole), size - whole, columns)
         self._leave(columns, self.found)
 
-    def _words(self, columns: _TileColumns, chunk: _Chunk, k: Index) -> tuple[Pointer, Index, Pointer, Index]:
-        """Where word k of a chunk is in A and in the panel, each with the step of its rows."""
+    def _words(self, columns: _TileColumns, place: _Place, k: Index) -> tuple[Pointer, Index, Pointer, Index]:
+        """Where the word k words behind a place is in A and in the panel, each with the step of its rows."""
         b, width = self.b, self.text.width
-        panel = b.offset(self.text.panel, (chunk.first + k) * width + columns.first)
-        return b.offset(chunk.a, k), self.d.pitch, panel, width
+        panel = b.offset(self.text.panel, (place.first + place.low + k) * width + columns.first)
+        return b.offset(place.a, place.low + k), self.d.pitch, panel, width
 
     def _begin(self, columns: _TileColumns) -> None:
         """Sums of a run begin."""
@@ -219,25 +283,25 @@ class _Tiles:
                 at = i * TILE_ROWS * columns.width + j * TILE_LANES
                 self.b.tile_store(tile, self.b.offset(found, at), columns.width)
 
-    def _right(self, columns: _TileColumns, chunk: _Chunk, low: Index) -> list[Vector]:
-        """The scales of b in the run that begins at word low of a chunk; none where b has no blocks."""
+    def _right(self, columns: _TileColumns, place: _Place, low: Index) -> list[Vector]:
+        """The scales of b in the run that begins `low` words behind a place; none where b has no blocks."""
         if not self.d.runs.scaled[1]:
             return []
-        at = self.text.block(chunk.first, low) * self.text.width + columns.first
+        at = self.text.block(place.first, place.low + low) * self.text.width + columns.first
         scales = self.text.shared.b_scales
         return [self.b.load(scales, at + v * TILE_LANES, TILE_LANES) for v in range(columns.tiles)]
 
     def _scaled(
-        self, columns: _TileColumns, chunk: _Chunk, q: Index, right: list[Vector], found: Pointer, i: Index,
+        self, columns: _TileColumns, place: _Place, q: Index, right: list[Vector], found: Pointer, i: Index,
         acc: list[Vector],
     ) -> list[Vector]:  # fmt: skip
-        """acc and row i of the sums that were found of run q, times its scales."""
+        """acc and row i of the sums that were found of run q from a place on, times its scales."""
         b, runs, chunk_words = self.b, self.d.runs, self.d.chunk
-        at, left, start = i * runs.values(chunk_words) + q, None, None
+        at, left, start = i * runs.values(chunk_words) + place.low // runs.words + q, None, None
         if runs.scaled[0]:
-            left = b.splat(b.load(chunk.values, at, 1), TILE_LANES)
+            left = b.splat(b.load(place.values, at, 1), TILE_LANES)
         if runs.offset:
-            starts = b.cast(chunk.values, int32)
+            starts = b.cast(place.values, int32)
             start = b.splat(b.load(starts, at + runs.of(chunk_words) * runs.scaled[0], 1), TILE_LANES)
         result = []
         for v, before in enumerate(acc):
@@ -248,7 +312,3 @@ class _Tiles:
             factors = [scale for scale in (left, right[v] if right else None) if scale is not None]
             result.append(b.fma(x, functools.reduce(b.mul, factors), before))
         return result
-
-    def _add(self, p: Pointer, i: Index, x: Vector) -> None:
-        """p[i ..] gains x."""
-        self.b.store(p, i, self.b.add(self.b.load(p, i, TILE_LANES), x))
