@@ -53,6 +53,12 @@ _DOMAINS = """
 | operator | domain | versions | formats | not done |
 |---|---|---|---|---|
 """
+_QUANTISED = """
+Models that `onnxruntime.quantization.quantize_static` writes with `QuantFormat.QOperator` multiply integers. With
+`QuantFormat.QDQ` they are operators of float32 between DequantizeLinear and QuantizeLinear, and are computed as that: sums of
+integers would have other bits. So they take the time of float32, and a model that is to be fast is better written
+with `QOperator`.
+"""
 _REFUSED = """
 ## Refused
 | operator | why |
@@ -92,7 +98,7 @@ def page() -> str:
     for row in sorted(loading.ROWS, key=lambda row: row.op):
         if row.domain:
             text += f"| {row.op} | {row.domain} | {row.since} | {_OF_DOMAINS.get(row.op, _BYTES)} | {row.limits} |\n"
-    text += _DIFFERENCES
+    text += _QUANTISED + _DIFFERENCES
     for each in DIFFERENCES:
         text += f"| {each.op} | {each.when} | {each.ours} | {each.theirs} | {each.standard} |\n"
     return text + _REFUSED + "".join(f"| {op} | {refused.REASONS[op]} |\n" for op in names if op not in rows)
