@@ -118,6 +118,26 @@ def test_each_result_is_the_fraction_rounded_once(name: str, count: int) -> None
         assert found[at] == min(max(quotient, 0), 255)
 
 
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("count", [8, 9])
+@pytest.mark.parametrize("each", [False, True])
+def test_the_zero_point_of_an_image_is_part_of_a_constant_bias(kinds: Any, count: int, each: bool) -> None:
+    """Where no window looks beside the image, and the bias stays an int32; whatever is no constant gives the same."""
+    for name, largest in (("one by one", 9000), ("one by one", 2**31 - 1), ("apart", 9000), ("many filters", 9000)):
+        given = operands(name, kinds, each)
+        given["b"][:2] = largest, -largest
+        program = onnx.load(model("QLinearConv", name, given, True, count))
+        is_kept = name == "many filters" or (count == 9 and largest > 9000)
+        assert ("b_zero_point" in str(program)) == is_kept, name
+        assert ("bias" in str(program)) == (count == 9 or not is_kept)
+        found = answer(model("QLinearConv", name, given, True, count), given)
+        assert found.tobytes() == answer(model("QLinearConv", name, given, False, count), given).tobytes()
+        given["xz"] = np.zeros_like(given["xz"])  # which is no operand, even beside an image
+        assert "b_zero_point" not in str(onnx.load(model("QLinearConv", name, given, True, count)))
+        found = answer(model("QLinearConv", name, given, True, count), given)
+        assert found.tobytes() == answer(model("QLinearConv", name, given, False, count), given).tobytes()
+
+
 def test_zero_points_may_be_left_out() -> None:
     given = operands("many filters", KINDS[0], each=False)
     plain = {"x": given["x"], "w": given["w"]}

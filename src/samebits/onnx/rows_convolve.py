@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
-from samebits.operations import dim
+from samebits.operations import convolution, dim
 from samebits.operations.convolution import Convolution
 
 __all__ = ["ROWS"]
@@ -62,16 +64,42 @@ def _of_integers(
     """The convolution of the inputs `operands`, with others by the names of `product.describe`."""
     attributes, w = _slid(call, *operands)
     values = {name: _of_filters(call, index, w[0], name) for name, index in given.items()}
-    if "a_zero_point" in given and _is_zero(call, given["a_zero_point"], call.fact(operands[1]).dtype):
-        del values["a_zero_point"]
+    facts = [call.b.facts[x] for x in (*[call[index] for index in operands], *values.values())]
+    # Formats are refused alike, whatever is computed ahead.
+    convolution.infer(replace(attributes, names=("x", "w", *values), out_dtype=out_dtype), facts)
+    for name in ("a_zero_point", "b_zero_point"):
+        if name in given and _is_zero(call, given[name]):
+            del values[name]
+    slides = attributes.slides(dim.bind_shape(call.fact(operands[0]).shape[2:], {}), w[2:])
+    if out_dtype is not None and not any(s.before or s.total > s.extent for s in slides):
+        values = _with_point_in_bias(call, operands[1], given, values)
     attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)
     return call.b.add("convolve", (*[call[index] for index in operands], *values.values()), attributes)[0]
 
 
-def _is_zero(call: NodeCall, index: int, dtype: DType) -> bool:
-    """Whether an input is constant and 0 of that format, as zero points of weights are nearly always."""
+def _with_point_in_bias(
+    call: NodeCall, weights: int, given: Mapping[str, int], values: Mapping[str, str]
+) -> dict[str, str]:
+    """The operands beside an image that no window looks beside: its zero point times the sums of the weights is part of
+    the bias, where all of these are constants and the bias stays an int32."""
+    names = [name for name in ("b_zero_point", "a_zero_point", "bias") if name in values]
+    w, *arrays = (call.b.array(call[index]) for index in (weights, *[given[name] for name in names]))
+    known = {name: x.astype(np.int64).reshape(-1) for name, x in zip(names, arrays, strict=True) if x is not None}
+    if w is None or not w.size or "b_zero_point" not in known or len(known) < len(names):
+        return dict(values)
+    sums = w.reshape(len(w), -1).sum(1, dtype=np.int64) - known.get("a_zero_point", 0) * (w.size // len(w))
+    bias = known.get("bias", 0) - known["b_zero_point"] * sums
+    limits = np.iinfo(np.int32)
+    if bias.min() < limits.min or bias.max() > limits.max:
+        return dict(values)
+    kept = {name: x for name, x in values.items() if name != "b_zero_point"}
+    return kept | {"bias": call.b.constant(bias.astype(np.int32))}
+
+
+def _is_zero(call: NodeCall, index: int) -> bool:
+    """Whether an input is constant and 0, as zero points of weights are nearly always, and of what a relu bounded."""
     array = call.b.array(call[index])
-    return array is not None and call.fact(index).dtype is dtype and not array.any()
+    return array is not None and not array.any()
 
 
 def _of_filters(call: NodeCall, index: int, filters: int, name: str) -> str:
