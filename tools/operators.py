@@ -55,9 +55,9 @@ _DOMAINS = """
 """
 _QUANTISED = """
 Models that `onnxruntime.quantization.quantize_static` writes with `QuantFormat.QOperator` multiply integers. With
-`QuantFormat.QDQ` they are operators of float32 between DequantizeLinear and QuantizeLinear, and are computed as that: sums of
-integers would have other bits. So they take the time of float32, and a model that is to be fast is better written
-with `QOperator`.
+`QuantFormat.QDQ` they are operators of float32 between DequantizeLinear and QuantizeLinear, and are computed as that:
+sums of integers would have other bits. So they take the time of float32, and a model that is to be fast is better
+written with `QOperator`.
 """
 _REFUSED = """
 ## Refused
