@@ -187,6 +187,15 @@ class NumpyBuilder:
     def prefetch(self, p: ArrayPointer, i: int, level: int = 1) -> None:
         """Nothing to compute."""
 
+    def misaligned(self, p: ArrayPointer, size_bytes: int) -> int:
+        return p.address % size_bytes
+
+    def store_nontemporal(self, p: ArrayPointer, i: int, v: ArrayVector) -> None:
+        self.store(p, i, v)
+
+    def fence(self) -> None:
+        """Nothing to compute."""
+
     # -- making vectors --------------------------------------------------------------------------------------
     def constant(self, value: float | bool, dtype: DType, width: int) -> ArrayVector:
         kind = np.bool_ if dtype.kind == "bool" else _storage(dtype)

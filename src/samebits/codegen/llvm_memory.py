@@ -195,6 +195,24 @@ class Memory(Shuffles):
             [("ptr", address), ("i32", "0"), ("i32", str(4 - level)), ("i32", "1")],
         )
 
+    def misaligned(self, p: Pointer, size_bytes: int) -> Index:
+        address = self.w.value(f"ptrtoint ptr {p.name} to i64")
+        return Index(self.w, self.w.value(f"and i64 {address}, {size_bytes - 1}"))
+
+    def store_nontemporal(self, p: Pointer, i: Any, v: Vector) -> None:
+        rules.stored(p.dtype, v)
+        start = 0
+        for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
+            size_bytes = size * v.dtype.width_bits // 8
+            # No processor has registers of other sizes.
+            is_register = size_bytes & (size_bytes - 1) == 0
+            how = f"align {size_bytes}, !nontemporal !{{i32 1}}" if is_register else f"align {_align(p)}"
+            self.w.emit(f"store {kind} {part}, ptr {self._address(p, i + start)}, {how}")
+            start += size
+
+    def fence(self) -> None:
+        self.w.emit("fence seq_cst")
+
 
 def _align(p: Pointer) -> int:
     """What LLVM may take the address to be a multiple of."""

@@ -122,6 +122,16 @@ class Builder(Protocol):
     def prefetch(self, p: Pointer, i: Index, level: int = 1) -> None:
         """Ask for the line of element i, into the cache of that level: 1, 2 or 3."""
 
+    def misaligned(self, p: Pointer, size_bytes: int) -> Index:
+        """Bytes from the last multiple of `size_bytes`, a power of two, to p."""
+
+    def store_nontemporal(self, p: Pointer, i: Index, v: Vector) -> None:
+        """As `store`, but past the caches, of what nothing reads soon; the address is a multiple of v's size. `fence`
+        comes before another thread may read it."""
+
+    def fence(self) -> None:
+        """What this thread has stored past the caches is in memory before anything that it stores from here on."""
+
     # -- making vectors ----------------------------------------------------------------------------------------
     def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
         """The value in every lane, rounded once to a float dtype (a NaN is canonical); integers must be in range."""
