@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import guard
@@ -133,6 +134,54 @@ def test_the_other_order_is_named_where_tiles_would_be_faster() -> None:
     assert of_operands(c, AMX, DEFAULT, None, None)[0].name == "fma float32"
 
 
+def written(a: Array, b: Array, isa: Isa, out: Array, spec: Spec, result: int) -> None:
+    """out = a @ b by tiles, where a result of more than `result` bytes goes past the caches."""
+    (m, k), n = a.shape, b.shape[1]
+    kinds = [dtypes.of(x.dtype) for x in (a, b, out)]
+    lying = [Matrix(x.strides[0] // x.itemsize, 1, (), kind) for x, kind in zip((a, b, out), kinds, strict=True)]
+    machine = replace(DEFAULT, name=f"result {result}", caches=replace(DEFAULT.caches, result=result))
+    chosen = next(x for x in engine.OF_TILES if x.exact == kinds[0].is_integer and x.a is kinds[0] and x.b is kinds[1])
+    c = contraction(m, n, k, *lying, spec=spec)
+    execute(gemm.plan(c, isa, 1, engine=chosen.name, machine=machine), [a, b, out])
+
+
+@pytest.mark.parametrize("at", [0, 4])
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_results_go_past_the_caches_where_their_rows_are_whole_lines(isa: Isa, at: int) -> None:
+    """Of 32 columns a panel, and fewer at the end; into memory on a line and beside one, whose neighbours stay."""
+    m, k, n, step = (70, 171, 100, 112) if isa.compiled else (33, 35, 70, 80)
+    for kind, total in ((int8, int32), (dtypes.bfloat16, dtypes.float32)):
+        if kind is int8:
+            a, b = draw(kind, m, k), draw(kind, k, n, seed=1)
+            due = integers(a, b).astype(np.int32)
+        else:
+            a, b = (floats("special", kind, *shape) for shape in ((m, k), (k, n)))
+            with np.errstate(all="ignore"):
+                due = reference(a, b, spec=PAIRS)
+        for result in (0, 1 << 40):
+            memory = np.full((m * step + 64) * 4, 7, np.uint8)
+            first = -memory.ctypes.data % 64 + at
+            every = memory[first : first + m * step * 4].view(total.numpy).reshape(m, step)
+            written(a, b, isa, every[:, :n], PAIRS if kind is not int8 else Spec(), result)
+            assert_bits(every[:, :n].copy(), due, (kind.name, result))
+            every[:, :n].view(np.uint8)[:] = 7
+            assert (memory == 7).all(), (kind.name, result)
+
+
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_sums_become_narrower_floats(isa: Isa) -> None:
+    m, k, n = (70, 171, 100) if isa.compiled else (33, 70, 70)
+    for kind in DRAWS:
+        a, b = (floats(kind, dtypes.bfloat16, *shape, seed=s) for s, shape in enumerate(((m, k), (k, n))))
+        for spec in (Spec(64, order="pairs32"), PAIRS):
+            for narrow in (dtypes.bfloat16, dtypes.float16):
+                out = guard.empty((m, n), narrow.numpy)
+                written(a, b, isa, out, spec, 0)
+                with np.errstate(all="ignore"):
+                    due = np.asarray(sb.cast(reference(a, b, spec=spec), narrow.name))
+                assert_bits(out, due, (kind, spec.chunk, narrow.name))
+
+
 def described(a: Array, b: Array, zeros: tuple[int, int]) -> tuple[gemm.Contraction, list[Array]]:
     """The product of two matrices with zero points, and its operands; the last is the result."""
     (m, k), n = a.shape, b.shape[1]
@@ -202,13 +251,16 @@ def test_a_product_by_tiles_is_chosen_with_rows_enough() -> None:
 
 @pytest.mark.skipif(AMX.available and not RUNS, reason="this process may not use tiles")
 def test_blocks_by_tiles_have_256_rows_and_several_of_them_share_packed_panels() -> None:
-    for kind, total, spec, kc in ((int8, int32, Spec(), 1024), (dtypes.bfloat16, dtypes.float32, PAIRS, 512)):
-        for m, form in ((256, "fused"), (512, "staged")):
+    for kind, total, spec, of_many in (
+        (int8, int32, Spec(), (256, 1024)),
+        (dtypes.bfloat16, dtypes.float32, PAIRS, (128, 2048)),
+    ):
+        for m, form, (mc, kc) in ((256, "fused", (256, 1024)), (512, "staged", of_many)):
             c = contraction(
                 m, 512, 4096, Matrix(4096, 1, (), kind), Matrix(512, 1, (), kind), Matrix(512, 1, (), total), spec=spec
             )
             text = str(gemm.plan(c, AMX, 1))
-            assert f"blocks: MC 256 KC {kc} NC 512\n" in text
+            assert f"blocks: MC {mc} KC {kc} NC 512\n" in text
             assert f"form: {form}\n" in text
 
 

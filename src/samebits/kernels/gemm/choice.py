@@ -20,7 +20,7 @@ from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_weights, has_windows, runs_down
-from samebits.kernels.gemm.inner import KC_LEAST, TILED_WORDS, Inner, size_words
+from samebits.kernels.gemm.inner import KC_LEAST, TILED_BLOCK, Inner, size_words
 from samebits.kernels.gemm.interleaved import suits
 from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
@@ -69,8 +69,9 @@ class Choice:
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
     `parts` of K, `part_steps` each; `sums` is how a chunk is summed; B is packed in `rounds`, in panels of `nr`
     columns, and `cached` is whether it comes from a cache. `four_wide` is the machine's, where
-    vectors have 64 bytes and words one element. `machine` is the name of whose figures decided; `tuned`: whether the
-    engine, the tile and the sizes of blocks are those of rows that were measured."""
+    vectors have 64 bytes and words one element; `result`: bytes of results that stay in its caches. `machine` is the
+    name of whose figures decided; `tuned`: whether the engine, the tile and the sizes of blocks are those of rows that
+    were measured."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -101,6 +102,7 @@ class Choice:
     nr: int
     cached: bool
     four_wide: bool
+    result: int
 
     @property
     def panels(self) -> int:
@@ -144,6 +146,13 @@ class Choice:
         while asks < MOST_ASKS and asks * self.m_step < lines:
             asks *= 2
         return asks
+
+    def passes(self, c: Contraction) -> bool:
+        """Whether results go past the caches (`Caches.result`): c's, all of K at a time, rows of whole lines."""
+        lines = [c.out.values.row, *c.out.values.batch]
+        size = self.engine.total.size_bytes
+        is_large = c.m * c.n * math.prod(c.batch) * size > self.result
+        return is_large and self.steps <= self.kc and not any(x * size % LINE_BYTES for x in lines)
 
     @property
     def pitch(self) -> int:
@@ -209,6 +218,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
         rejected=turned + engines_not + forms_not + unchecked + tiles_not, nr=tile.nv * inner.engine.lanes(isa),
         cached=forms.is_cached(inner.c, inner.engine, machine.caches),
         four_wide=machine.four_wide and isa.lanes >= WIDE_LANES and inner.engine.depth == 1,
+        result=machine.caches.result,
     )  # fmt: skip
 
 
@@ -304,8 +314,9 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements, is_plain = sizes.a_bytes // size, inner.engine.word is float32 and not inner.runs
     if inner.engine.takes_tiles and m > mr:
-        kc = inner.chunk * max(1, TILED_WORDS * (2 if inner.engine.exact else 1) // inner.chunk)
-        return Blocks(elements // TILED_WORDS, _ALL, kc)
+        parts = max(1, -(-inner.steps // (TILED_BLOCK if is_fused else sizes.kc)))
+        kc = max(1, -(-inner.steps // (parts * inner.chunk))) * inner.chunk
+        return Blocks(elements // max(kc, TILED_BLOCK), _ALL, kc)
     short = caches.kc_fused if is_fused and is_plain and m <= caches.fused_rows else KC_LEAST
     if has_windows(inner.c):
         longest = max(KC_LEAST, caches.windows_blocks * elements // max(m, 1) // KC_LEAST * KC_LEAST)

@@ -78,6 +78,12 @@ class Epilogue:
         return self.expression is None and self.out == ROW and self.out_dtype is self.total and not self.turned
 
     @property
+    def converts(self) -> DType | None:
+        """The narrower floats that t becomes, where that is all and out has contiguous rows."""
+        is_plain = self.expression is None and self.out == ROW and not self.turned
+        return self.out_dtype if is_plain and self.total is float32 is not self.out_dtype else None
+
+    @property
     def operands(self) -> dict[str, DType]:
         """Names of what lies in memory and what it is read as: `out`, then the matrix sources `s0`, `s1`, ..."""
         out = self.out_dtype if self.out_dtype is self.result else convert.stored(self.out_dtype)

@@ -38,7 +38,7 @@ class Asking:
     kind: str
     nr: int
     depth: int
-    turns: int
+    turns: Index
     width: Index
 
     def following(
@@ -85,3 +85,12 @@ class Asking:
         n = call // x.calls
         at = b.min(n, x.runs) * x.step + (call - n * x.calls) * (turns * width)
         return b.offset(x.start, at), width
+
+    def each(self, b: Builder, x: Following) -> Index:
+        """How far beyond a call the next one begins to ask, where they are fewer than ask for a part of each run."""
+        if self.kind == WINDOWS:
+            return 0
+        along = self.turns * self.width
+        if self.kind == "copy":
+            return self.turns * x.step
+        return along if self.kind == PACKED else b.choose(x.calls > 1, along, x.step)

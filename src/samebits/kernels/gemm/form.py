@@ -13,7 +13,7 @@ from samebits.errors import OptionError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import FMA32, Engine
-from samebits.kernels.gemm.inner import KC_LEAST, TILED_WORDS, Inner, words_of
+from samebits.kernels.gemm.inner import KC_LEAST, TILED_BLOCK, Inner, words_of
 from samebits.kernels.gemm.machine import Caches
 from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, kind
 from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
@@ -117,7 +117,7 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
         if reason is None:
             return STREAMED, ((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"),)
         rejected = ((STREAMED, reason),)
-    shortest = TILED_WORDS if inner.engine.takes_tiles else KC_LEAST
+    shortest = TILED_BLOCK if inner.engine.takes_tiles else KC_LEAST
     one_block = a_bytes // inner.engine.word.size_bytes // shortest if mc is None else mc
     if c.m <= one_block or not c.k:
         return FUSED, (*rejected, (STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))

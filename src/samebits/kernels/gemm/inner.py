@@ -22,11 +22,10 @@ from samebits.tape import entry, larger, smaller
 KC_LEAST = 256
 # The most words of a chunk of integers: any number gives the same sums. With few rows every further chunk costs time.
 _EXACT_WORDS = 1024
-# By tiles a microtile takes as long to visit as 64 words of K, and its operands come from the second cache (int8, GOP/s
-# of the kernel for 128, 256 and 512 words: 1024 cubed 1705, 1922; 2048 cubed 1801, 1904, 2166). A block of integers is
-# two chunks, as C is then visited half as often (4096 cubed of int8, blocks of 256 rows, of torch's speed by 512 words
-# 1.34, by 1024 1.56).
-TILED_WORDS = 512
+# The same by tiles, where several micropanels share a panel: windows of an image are packed a chunk at a time.
+_TILED_WORDS = 512
+# Words of K that a block of A for tiles has room for at least: more rows of fewer words would not be faster.
+TILED_BLOCK = 1024
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:
@@ -67,7 +66,7 @@ class Inner:
         if isinstance(c.b.values, Matrix) and c.b.values.windows and c.b.values.windows.depth > 1:
             words = words[0], replace(words[1], is_grouped=True)
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.a.is_shifted, c.b.is_shifted))
-        words_of_chunk = TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
+        words_of_chunk = _TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
         chunk = min(words_of_chunk * engine.depth, engines.LONGEST_CHUNK)
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
 

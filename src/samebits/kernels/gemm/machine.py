@@ -103,6 +103,7 @@ class Caches:
     down_cached: int = 0
     rows_cached: int = 0
     panels_alone: bool = False
+    result: int = 2 << 20
 
     @property
     def far(self) -> Caches:

@@ -37,6 +37,7 @@ from samebits.kernels.gemm import (
     pack,
     parts,
     run_values,
+    tile_walk,
     window_panels,
 )
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
@@ -46,6 +47,8 @@ from samebits.kernels.gemm.following import Asking, Following
 from samebits.kernels.gemm.interleaved import COLUMNS, InterleavedColumns, InterleavedRows
 from samebits.kernels.gemm.pack import PACKED, WINDOWS
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
+from samebits.kernels.gemm.tile_blocks import TiledBlock
+from samebits.kernels.gemm.tile_microkernel import parameters as tile_parameters
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.plan import LINE_BYTES
 
@@ -64,7 +67,9 @@ class _MacroText:
         engine, lanes = d.engine, d.engine.lanes(b.isa)
         self.nr = d.tile.nv * lanes
         width = pack.copied_words(d.chunk, lanes)
-        if d.interleaved and d.a == "transpose":
+        if d.by_tiles:
+            self.pack_a = TiledBlock(d.words[0], d.a, lanes).emit(b, "pack_a")
+        elif d.interleaved and d.a == "transpose":
             self.pack_a = InterleavedColumns(d.words[0]).emit(b, "pack_a")
         elif d.interleaved:
             self.pack_a = InterleavedRows(d.words[0], lanes).emit(b, "pack_a")
@@ -89,18 +94,21 @@ class _MacroText:
         taken = microkernel.parameters(engine, None if d.keeps else d.weights, SCALE in d.shared)
         if d.runs is not None:
             taken = block_microkernel.parameters(engine)
-        self.tiles = [[b.callee(name, taken) for name in tile_names(i)] for i in range(len(d.engines))]
+        of_tiles = tile_parameters(engine, d.epilogue.converts)
+        of_engines = [of_tiles if d.by_tiles and x.takes_tiles else taken for x in d.engines]
+        self.tiles = [[b.callee(name, x) for name in tile_names(i)] for i, x in enumerate(of_engines)]
         first = microkernel.parameters(engine, d.weights, False, True)
         self.first = [b.callee(name, first) for name in first_names()] if d.keeps else []
         self.n, self.kc = b.index("n"), b.index("kc")
         self.height, self.lower, self.tall = b.index("height"), b.index("lower"), b.index("tall")
-        turns, width = max(1, d.chunk // microkernel.UNROLL), b.index("asks") * LINE_BYTES
+        turns = self.kc // microkernel.UNROLL if d.by_tiles else max(1, d.chunk // microkernel.UNROLL)
+        width = b.index("asks") * LINE_BYTES
         self.asking = Asking(d.b, self.nr, engine.depth, turns, width)
         self.block_a = b.scratch(engine.word)
         self.block_b = b.scratch(engine.word, b.index("scratch_b"))
         self.facts_b = b.scratch(int32, b.index("scratch_f"))
         self.block_c = b.scratch(engine.total, b.index("scratch_c"))
-        self.waiting = b.scratch(engine.total, b.index("scratch_w")) if d.b == WINDOWS else self.block_c
+        self.waiting = b.scratch(engine.total, b.index("scratch_w")) if d.waits else self.block_c
         self.fact_a, self.runs = b.local(int32, 1), b.local(int64, 2 * self.nr if d.b == WINDOWS else 1)
         self.tile = b.local(engine.total, max(h * wide for h, wide in panels.items()) * self.nr)
         self.start = b.local(engine.total, most)
@@ -122,7 +130,7 @@ class _MacroText:
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
         operands = batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers)
         operands["out"] = b.offset(operands["out"], part)
-        block = _TaskLoops(self, operands, p0, p1, j0, j1, begin, end)
+        block = TaskLoops(self, operands, p0, p1, j0, j1, begin, end)
         # Panels in groups, then what is left one by one; the last may be narrow.
         size = b.index("group")
         groups = b.max(b.min(j1, self.n // self.nr) - j0, 0) // size
@@ -164,7 +172,7 @@ class _TilePlace:
     tile: Pointer
 
 
-class _TaskLoops:
+class TaskLoops:
     """The loops inside one task, over its micropanels p0 .. p1-1, its panels j0 .. j1-1, and words of K from `begin` to
     `end`."""
 
@@ -185,6 +193,9 @@ class _TaskLoops:
         source = b.offset(self.operands["a"], self.r0 * row)
         if text.look_a is not None:
             b.store(text.fact_a, 0, b.constant(facts.NOTHING, int32, 1))
+        if d.by_tiles:
+            tile_walk.pack(self, b.offset(source, pc * d.engine.depth * column), pc, kc)
+            return
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
             size, x = b.min(kc - ck, d.chunk), b.offset(source, (pc + ck) * d.engine.depth * column)
             if d.interleaved:
@@ -215,6 +226,8 @@ class _TaskLoops:
         """Chunk q of the micropanel of `rows` rows from row r of the block of A."""
         text = self.text
         b, d = text.b, text.d
+        if d.by_tiles:
+            return b.offset(text.block_a, r * text.kc + q * (d.chunk * rows))
         if d.interleaved:
             return b.offset(text.block_a, (r * (text.kc // d.chunk) + q * rows) * d.pitch)
         return b.offset(text.block_a, (q * self.rows + r) * d.pitch)
@@ -228,7 +241,11 @@ class _TaskLoops:
         if d.b == WINDOWS:
             for q in b.loop(0, chunks):
                 ck = q * d.chunk
-                panels = self.windows(j, size, pc + ck, b.min(kc - ck, d.chunk))
+                words = b.min(kc - ck, d.chunk)
+                panels = self.windows(j, size, pc + ck, words)
+                if d.by_tiles:
+                    tile_walk.column(self, j, pc, words, panels[0], following, 0, (q, q + 1 >= chunks))
+                    continue
                 for p in b.loop(self.p0, self.p1):
                     self.microtile(p, j, wide, pc, kc, chunks, panels, 0, following, 0, q)
             return
@@ -238,7 +255,12 @@ class _TaskLoops:
             unsafe = self.unsafe(j, g, wide) if d.checked else 0
             if d.shift:
                 self.begin(j, g, wide)
-            for p in b.loop(self.p0, self.p1):
+            if d.by_tiles:
+                for _ in b.when(unsafe == 0) if d.checked else (None,):
+                    tile_walk.column(self, j + g, pc, kc, panels[0], following, g * (self.p1 - self.p0))
+            if d.by_tiles and not d.checked:
+                continue
+            for p in b.loop(self.p0, b.choose(unsafe == 0, self.p0, self.p1) if d.by_tiles else self.p1):
                 call = (g * (self.p1 - self.p0) + (p - self.p0)) * chunks
                 self.microtile(p, j + g, wide, pc, kc, chunks, panels, unsafe, following, call)
 
@@ -347,7 +369,7 @@ class _TaskLoops:
                 self.kept_down(is_first, self.function(text.first, is_tall, wide), functions[0], arguments, source, ck)
                 return
             for i, function in enumerate(functions):
-                for _ in b.when(unsafe == i):
+                for _ in b.when(unsafe == i) if not (d.by_tiles and d.engines[i].takes_tiles) else ():
                     b.call(function, *arguments)
 
         def ask() -> None:
@@ -466,3 +488,5 @@ def macrokernel(b: Builder, d: Macrokernel) -> None:
     for _ in b.tiles() if d.engine.takes_tiles else range(1):
         for t in b.tasks():
             text.task(t)
+    if d.may_pass:
+        b.fence()

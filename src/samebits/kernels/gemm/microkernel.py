@@ -78,6 +78,9 @@ class Microtile:
     `interleaved`: whether A lies so; `pitch` does not matter then.
     `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
     `four_wide`: whether instructions of a turn are saved (`machine.Machine.four_wide`).
+    `chunk`: words of a chunk, where a call takes several (`tile_microkernel`).
+    `out`: the narrower floats that finished sums may become there.
+    `in_steps`: whether A lies in steps of tiles (`tile_blocks`), each a block of the order; `pitch` is that of a step.
     """
 
     engine: Engine
@@ -94,6 +97,9 @@ class Microtile:
     interleaved: bool = False
     lies: bool = False
     four_wide: bool = False
+    chunk: int = 0
+    out: DType | None = None
+    in_steps: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
         """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
@@ -233,13 +239,14 @@ class _MicroText:
         """The same where a word holds an element of each chain, for as many rows at a time as registers hold."""
         b, d, width = self.b, self.d, self.vectors
         step = max(1, (b.isa.registers - 2 * width - 2) // (2 * width))
+        a = b.offset(self.read.a, low * (d.h - 1)) if d.in_steps else self.read.a
         for first in range(0, d.h, step):
             rows = range(first, min(first + step, d.h))
             found = [[[sums] * 2 for sums in row] for row in self._zeros(rows)]
             for k in b.loop(low, high, carry=found):
                 right = [b.load(self.read.panel, self._place(k, v), self.lanes) for v in range(width)]
                 for i, row in enumerate(rows):
-                    left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), self.lanes)
+                    left = b.splat(b.load(a, k + row * d.pitch, 1), self.lanes)
                     found[i] = [
                         d.engine.advance_chains(b, left, x, chains) for x, chains in zip(right, found[i], strict=True)
                     ]

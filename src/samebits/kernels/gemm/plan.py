@@ -261,7 +261,7 @@ class _Planning:
         scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + max(LINE_BYTES, x.isa.lanes * word)
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_w = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
-        scratch_s = scratch_w + (in_lines(height * nr * x.wide * total) if right.windows else 0)
+        scratch_s = scratch_w + (in_lines(height * nr * x.wide * total) if d.waits else 0)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-panels.panels // x.n_step)
         values: Arguments = {
@@ -274,6 +274,8 @@ class _Planning:
             "a_row": left.row, "a_column": left.column, "b_row": right.row, "b_column": right.column,
             "b_facts": b_facts, "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
+        if d.may_pass:
+            values["passes"] = int(x.passes(c))
         values |= d.functions(x.rows, x.wide, x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         moving = {"a": left.batch, "b": b_batch, **_batch_strides(c)}
@@ -282,9 +284,10 @@ class _Planning:
             moving[row.name] = self.shared[row].strides
         values |= batches.arguments(c.batch, moving)
         windows = right.windows
+        if d.waits:
+            values["scratch_w"] = scratch_w
         if windows:
-            # Microtiles of all micropanels wait between chunks.
-            values |= {"scratch_w": scratch_w, **window_panels.arguments(windows)}
+            values |= window_panels.arguments(windows)
         spec = kernel(d, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks * x.parts
         given = tuple(map(values.__getitem__, spec.parameters))

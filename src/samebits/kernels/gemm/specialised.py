@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES
 from samebits.codegen.vocabulary import FunctionSpec
 from samebits.dtypes import DType, bfloat16, float32
 from samebits.frozen import dataclass
@@ -99,6 +100,21 @@ class Macrokernel:
         return is_wide and self.tile.nv % 2 == 0 and not (self.accumulates or self.shared)
 
     @property
+    def by_tiles(self) -> bool:
+        """Whether A lies in steps of tiles, and all microtiles of a panel are one call (`tile_walk`)."""
+        return self.engine.takes_tiles and self.runs is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether microtiles of all micropanels of a block wait in scratch: between chunks, or for the epilogue."""
+        return self.b == WINDOWS or self.by_tiles
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether finished microtiles may be written past the caches: of tiles, which are a line wide and more."""
+        return self.by_tiles and self.epilogue.plain and not self.accumulates
+
+    @property
     def shift(self) -> int:
         """What packing added to integers of A; sums start without its product with B's columns."""
         return self.words[0].offset
@@ -112,14 +128,17 @@ class Macrokernel:
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order. Of the blocks: `height` rows of each of the first `tall` micropanels, `lower`
         fewer of the others; `kc` words, whole chunks; `group` panels that are packed together, and `wide` of them that
-        a microtile covers; `asks` of a microtile; `in_scratch`: 1 where C is kept in scratch between blocks of K."""
+        a microtile covers; `asks` of a microtile; `in_scratch`: 1 where C is kept in scratch between blocks of K;
+        `passes`: 1 where microtiles are written past the caches."""
         names = ["a", "b", "m_panels", "tall", "height", "lower", "n", "k", "k_begin", "k_end", "kc"]
         names += ["n_step", "m_blocks", "n_blocks", "first", "last", "elements", "group", "wide", "asks", "in_scratch"]
         names += ["a_row", "a_column", "b_row", "b_column", "b_facts", "scratch_b", "scratch_f", "scratch_c"]
         names += [name for engine in range(len(self.engines)) for name in tile_names(engine)]
         names += first_names() if self.keeps else []
         names += [name for x in self.shared for name in x.parameters]
-        names += ["scratch_w", *window_panels.PARAMETERS] if self.b == WINDOWS else []
+        names += ["scratch_w"] if self.waits else []
+        names += window_panels.PARAMETERS if self.b == WINDOWS else []
+        names += ["passes"] if self.may_pass else []
         names += parts.PARAMETERS
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
@@ -156,14 +175,18 @@ def _microtile(
             return tile_block_microkernel.function(block, isa)
         return block_microkernel.function(block, isa)
     scaled = SCALE in d.shared
-    tile = Microtile(
-        engine, h, d.tile.nv, panels, 0 if d.interleaved else d.pitch, d.accumulates, weights, scaled, d.order, keeps,
-        d.apart, d.interleaved, keeps and d.lies, d.four_wide,
-    )  # fmt: skip
     if engine.takes_tiles:
         from samebits.kernels.gemm import tile_microkernel  # which few machines run
 
+        chunk, out = 0 if engine.exact else d.chunk, d.epilogue.converts
+        tile = Microtile(engine, h, d.tile.nv, panels, 0, d.accumulates, chunk=chunk, out=out)
         return tile_microkernel.function(tile, isa)
+    in_steps = d.by_tiles
+    pitch = TILE_LANES if in_steps else 0 if d.interleaved else d.pitch
+    tile = Microtile(
+        engine, h, d.tile.nv, panels, pitch, d.accumulates, weights, scaled, d.order, keeps,
+        d.apart, d.interleaved, keeps and d.lies, d.four_wide, in_steps=in_steps,
+    )  # fmt: skip
     return microkernel.function(tile, isa)
 
 

@@ -51,9 +51,9 @@ def tiled_block_microkernel(
     text.move(t, t_step, total, text.width)
     tiles = _Tiles(b, d, text, total)
 
-    def chunk(q: Index, low: Index = 0) -> _Place:
+    def chunk(q: Index, low: Index = 0) -> _ChunkPlace:
         at = q * a_chunk
-        return _Place(b.offset(a, at), b.offset(a_values, at), q * d.chunk, low)
+        return _ChunkPlace(b.offset(a, at), b.offset(a_values, at), q * d.chunk, low)
 
     for j in range(0, text.width // TILE_LANES, _ACROSS):
         columns = _TileColumns(j * TILE_LANES, min(_ACROSS, text.width // TILE_LANES - j))
@@ -70,13 +70,13 @@ def tiled_block_microkernel(
 
 
 def _gain_units(
-    b: Builder, tiles: _Tiles, columns: _TileColumns, kc: Index, chunk: Callable[[Index, Index], _Place],
+    b: Builder, tiles: _Tiles, columns: _TileColumns, kc: Index, chunk: Callable[[Index, Index], _ChunkPlace],
     following: tuple[Pointer, Index],
 ) -> None:  # fmt: skip
     """The microtile gains kc words, unit by unit, of which chunks are one each, or several."""
     several, whole = tiles.several, kc // tiles.unit
 
-    def unit(q: Index) -> _Place:
+    def unit(q: Index) -> _ChunkPlace:
         return chunk(q // several, q % several * tiles.unit)
 
     def ends(q: Index) -> None:
@@ -108,7 +108,7 @@ def _gain_units(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ChunkPlace:
     """Where a chunk's words of A begin and what its runs take from them; the word of the panel that it begins at; a
     word of the chunk."""
 
@@ -162,7 +162,7 @@ class _Tiles:
                 for j in range(columns.first, columns.first + columns.width, line):
                     b.prefetch(c, (turn * _ROWS + i) * c_step + j)
 
-    def sum_unit(self, columns: _TileColumns, unit: _Place, place: Index, meanwhile: Iterable[None]) -> None:
+    def sum_unit(self, columns: _TileColumns, unit: _ChunkPlace, place: Index, meanwhile: Iterable[None]) -> None:
         """The sums of the runs of a unit go to a place; behind each product of tiles stands as much as comes
         `meanwhile`."""
         d, work, found = self.d, iter(meanwhile), self._found(place)
@@ -175,7 +175,7 @@ class _Tiles:
                         pass
             self._leave(columns, self.b.offset(found, q * self.area))
 
-    def scale_unit(self, columns: _TileColumns, unit: _Place, place: Index) -> Iterator[None]:
+    def scale_unit(self, columns: _TileColumns, unit: _ChunkPlace, place: Index) -> Iterator[None]:
         """The microtile, or what it has of the chunk, gains the scaled sums of a unit that are at a place, a row at a
         time."""
         b, d, every, found = self.b, self.d, range(self.runs), self._found(place)
@@ -189,7 +189,7 @@ class _Tiles:
             (self._accumulate if self.several > 1 else self._add)(columns, i, acc)
             yield
 
-    def gain_runs(self, columns: _TileColumns, place: _Place, size: Index) -> None:
+    def gain_runs(self, columns: _TileColumns, place: _ChunkPlace, size: Index) -> None:
         """What the microtile has of the chunk gains its `size` words from a place on, run by run."""
         b, d, words = self.b, self.d, self.d.runs.words
         for low in b.loop(0, size, words):
@@ -229,7 +229,7 @@ class _Tiles:
         for v, x in enumerate(acc):
             b.store(self.total, at + v * TILE_LANES, b.add(b.load(self.total, at + v * TILE_LANES, TILE_LANES), x))
 
-    def _sum_run(self, columns: _TileColumns, place: _Place, low: Index, size: Index) -> None:
+    def _sum_run(self, columns: _TileColumns, place: _ChunkPlace, low: Index, size: Index) -> None:
         """The sums of the `size` words of a run that begins `low` words behind a place go where the first do."""
         b, whole = self.b, size // TILE_LANES * TILE_LANES
         self._begin(columns)
@@ -240,7 +240,7 @@ class _Tiles:
             self._multiply_rest(*self._words(columns, place, low + whole), size - whole, columns)
         self._leave(columns, self.found)
 
-    def _words(self, columns: _TileColumns, place: _Place, k: Index) -> tuple[Pointer, Index, Pointer, Index]:
+    def _words(self, columns: _TileColumns, place: _ChunkPlace, k: Index) -> tuple[Pointer, Index, Pointer, Index]:
         """Where the word k words behind a place is in A and in the panel, each with the step of its rows."""
         b, width = self.b, self.text.width
         panel = b.offset(self.text.panel, (place.first + place.low + k) * width + columns.first)
@@ -283,7 +283,7 @@ class _Tiles:
                 at = i * TILE_ROWS * columns.width + j * TILE_LANES
                 self.b.tile_store(tile, self.b.offset(found, at), columns.width)
 
-    def _right(self, columns: _TileColumns, place: _Place, low: Index) -> list[Vector]:
+    def _right(self, columns: _TileColumns, place: _ChunkPlace, low: Index) -> list[Vector]:
         """The scales of b in the run that begins `low` words behind a place; none where b has no blocks."""
         if not self.d.runs.scaled[1]:
             return []
@@ -292,7 +292,7 @@ class _Tiles:
         return [self.b.load(scales, at + v * TILE_LANES, TILE_LANES) for v in range(columns.tiles)]
 
     def _scaled(
-        self, columns: _TileColumns, place: _Place, q: Index, right: list[Vector], found: Pointer, i: Index,
+        self, columns: _TileColumns, place: _ChunkPlace, q: Index, right: list[Vector], found: Pointer, i: Index,
         acc: list[Vector],
     ) -> list[Vector]:  # fmt: skip
         """acc and row i of the sums that were found of run q from a place on, times its scales."""

@@ -1,86 +1,110 @@
-"""The microkernel by tiles: one microtile of C gains one chunk of K, by products of tiles of the machine.
+"""Columns of microtiles by tiles: the microtiles of a panel of B gain words of K, by products of tiles of the machine.
 
-Its contract is that of `microkernel`, for an engine that takes tiles: two tiles of rows of A by two of columns of B at
-a time, each sixteen words long along K. Rows of A are read in whole tiles, so that the block of A has room behind it;
-what stands there reaches no row of C that is kept. The words of K behind the last whole tile are copied, with zeros on
-both sides: beside a NaN no other zero would do. A tile of pairs of bfloat16 is a block of the order that they sum in
-(`order.PAIRS32`), and chunks are whole blocks. Start at `tile_microkernel`.
+Contract, for `count` micropanels of `h` rows and the columns of a panel: c = t + the sums of kc words, as `microkernel`
+says for a chunk; a call takes several. Two tiles of rows of A by two of columns of B are multiplied at a time, each
+sixteen words long along K. A lies in steps of so many (`tile_blocks`), micropanels `a_step` words apart, and is read in
+whole tiles, so that its block has room behind it; what stands there reaches no row of C that is kept. The words of K
+behind the last whole tile are copied, with zeros on both sides: beside a NaN no other zero would do.
+
+Integers have one sum for all of K. A tile of pairs of bfloat16 is a block of the order that they sum in
+(`order.PAIRS32`), and chunks are whole blocks. When a chunk ends its sums are put down, and vectors settle them while
+tiles multiply what comes next, some rows a step: they are added to the total of the chunks before, or, the last, become
+C. Between chunks the total is dense: rows of C a power of two apart would share one set of the first cache.
+Start at `tile_column`.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer
-from samebits.dtypes import int32
+from samebits.dtypes import DType, int32, uint8
 from samebits.frozen import dataclass
-from samebits.kernels.gemm.microkernel import UNROLL, Microtile, parameters
+from samebits.kernels import convert
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.microkernel import UNROLL, Microtile
 from samebits.kernels.plan import LINE_BYTES
 
 # Words along K of a tile, and tiles of columns that are multiplied together.
 _WORDS, _ACROSS = TILE_LANES, 2
 # Rows of C whose lines a step asks for.
 _ROWS = 4
+# The cache that what is read next is asked for into.
+_LEVEL = 2
+
+
+def parameters(engine: Engine, out: DType | None = None) -> tuple[DType | None, ...]:
+    """What every column of microtiles of an engine takes, as `Builder.function` names it."""
+    word, total = engine.word, engine.total
+    taken = (None, word, None, word, None, total, None, total, None, None, None, uint8, None, None, None)
+    return (*taken, convert.stored(out), None, None) if out else taken
 
 
 @functools.lru_cache(maxsize=1024)
 def function(tile: Microtile, isa: Isa) -> FunctionSpec:
-    """A microtile's function."""
-    return FunctionSpec(tile_microkernel, tile, parameters(tile.engine, None, False), isa, unroll=False)
+    """A column's function."""
+    return FunctionSpec(tile_column, tile, parameters(tile.engine, tile.out), isa, unroll=False)
 
 
-def tile_microkernel(
-    b: Builder, d: Microtile, kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer,
-    t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
+def tile_column(
+    b: Builder, d: Microtile, kc: Index, a: Pointer, a_step: Index, panel: Pointer, count: Index, t: Pointer,
+    t_step: Index, c: Pointer, c_step: Index, last: Index, passes: Index, following: Pointer, following_step: Index,
+    following_each: Index, asks: Index, *out: Any,
 ) -> None:  # fmt: skip
-    """c = t + the sum of a chunk."""
-    text = _TileText(b, d, _Ends(t, t_step, c, c_step))
-    columns = text.nr // TILE_LANES
-    for j in range(0, columns, _ACROSS):
-        across = min(_ACROSS, columns - j)
-        text.begin(j, across)
-        whole = kc // _WORDS * _WORDS
-        for k in b.loop(0, whole, _WORDS):
-            if j == 0:
-                _ask(b, k, following, following_step, asks)
-                if text.goes_straight(0):
-                    text.expect(k // _WORDS)
-            text.multiply(b.offset(a, k), d.pitch, b.offset(panel, k * text.nr + j * TILE_LANES), text.nr, across)
-        for _ in b.when(whole < kc):
-            text.multiply_rest(
-                b.offset(a, whole), b.offset(panel, whole * text.nr + j * TILE_LANES), kc - whole, across
-            )
-        text.finish(j, across, last)
-
-
-def _ask(b: Builder, k: Index, following: Pointer, following_step: Index, asks: Index) -> None:
-    """Ask, in the turns that begin at word k, for what follows, a line each, where many micropanels share the asking.
-    Few would ask for so much that what they read waits (Emerald Rapids, int8, packed, of the speed without: 32 x 768 x
-    3072 0.88, 32 x 4096 x 4096 0.91; but 2048 cubed 1.06)."""
-    for _ in b.when(asks == 1):
-        for u in range(_WORDS // UNROLL):
-            b.prefetch(following, (k // UNROLL + u) * following_step)
+    """c = t + the sums of kc words, past the caches where `passes` is 1. Micropanel p asks for what follows
+    `following_each` bytes after the one before. `out`: narrower floats, the step of their rows, and whether sums become
+    these (1) and not c."""
+    text = _ColumnText(b, d, kc, panel, _Ends(t, t_step, c, c_step, last, passes, out))
+    asked = _NextPanel(following, following_step, following_each, asks)
+    for j in range(0, text.nr // TILE_LANES, _ACROSS):
+        text.turn(j)
+        for p in b.loop(0, count):
+            text.micropanel(p, b.offset(a, p * a_step), asked)
+        text.settle(count, 0, 0, d.h)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where sums begin and where they go, with the steps of their rows."""
+    """Where sums begin and where they go, with the steps of their rows; whether these are the last of K, and go past
+    the caches; and where they go as narrower floats, if anywhere, with the step, and whether they do."""
 
     t: Pointer
     t_step: Index
     c: Pointer
     c_step: Index
+    last: Index
+    passes: Index
+    out: tuple[Any, ...]
+
+    @property
+    def narrows(self) -> Index:
+        """1 where sums go as narrower floats."""
+        return self.out[2] if self.out else 0
 
 
-class _TileText:
-    """One microtile being emitted."""
+@dataclass(frozen=True, slots=True)
+class _NextPanel:
+    """What of B to ask for meanwhile, as of `microkernel`, and how much further each micropanel asks."""
 
-    def __init__(self, b: Builder, d: Microtile, ends: _Ends) -> None:
-        self.b, self.d, self.ends = b, d, ends
+    following: Pointer
+    step: Index
+    each: Index
+    asks: Index
+
+
+class _ColumnText:
+    """The microtiles of a panel being emitted, `across` tiles of its columns from j on at a time."""
+
+    def __init__(self, b: Builder, d: Microtile, kc: Index, panel: Pointer, ends: _Ends) -> None:
+        self.b, self.d, self.kc, self.panel, self.ends = b, d, kc, panel, ends
         self.nr = d.nv * d.engine.lanes(b.isa)
+        # Words of a chunk: of integers all.
+        self.size = d.chunk or b.max(kc, 1)
         self.down = -(-d.h // TILE_ROWS)
         self.sums = [[b.tile() for _ in range(_ACROSS)] for _ in range(self.down)]
         self.left = [b.tile() for _ in range(self.down)]
@@ -88,119 +112,153 @@ class _TileText:
         self.rest_a = b.local(int32, self.down * TILE_ROWS * TILE_LANES)
         self.rest_b = b.local(int32, TILE_ROWS * TILE_LANES * _ACROSS)
         self.part = b.local(d.engine.accumulator, self.down * _ACROSS * TILE_ROWS * TILE_LANES)
+        self.total = b.local(d.engine.total, d.h * _ACROSS * TILE_LANES) if d.chunk else ends.c
+        self.turn(0)
 
-    def expect(self, step: Index) -> None:
-        """Ask, in a step, for some lines of the microtile below, which is written next: all at once they would keep
-        what the step reads waiting (Emerald Rapids, int8, of the speed without asking: 512 cubed 1.11, 1024 cubed
-        1.11). Rows of A are not asked for: they come from the second cache as fast as it can send them (2048 cubed of
-        int8, of the speed without: 0.90)."""
-        b, x, line = self.b, self.ends, LINE_BYTES // self.d.engine.total.size_bytes
-        for _ in b.when(step * _ROWS < self.d.h):
-            for i in range(self.d.h, self.d.h + _ROWS):
-                for j in range(0, self.nr, line):
-                    b.prefetch(x.c, (step * _ROWS + i) * x.c_step + j)
+    def turn(self, j: int) -> None:
+        """To the tiles of columns from j on."""
+        self.j, self.across = j, min(_ACROSS, self.nr // TILE_LANES - j)
 
-    def goes_straight(self, i: int) -> bool:
-        """Whether the sums of tiles i begin as what t holds and are c: exact, in the lanes of tiles, and whole rows."""
-        d = self.d
-        return d.engine.exact and d.engine.total is d.engine.accumulator and (i + 1) * TILE_ROWS <= d.h
+    def micropanel(self, p: Index, a: Pointer, asked: _NextPanel) -> None:
+        """The sums of micropanel p of A, but for the last rows that nothing settles yet."""
+        b, h = self.b, self.d.h
+        for k0 in b.loop(0, b.max(self.kc, 1), self.size) if self.d.chunk else (0,):
+            for tile in itertools.chain(*(row[: self.across] for row in self.sums)):
+                b.tile_zero(tile)
+            words = b.min(self.size, self.kc - k0)
+            steps = words // _WORDS
+            rows = (h + b.max(steps, 1) - 1) // b.max(steps, 1)
+            for step in b.loop(0, steps):
+                k = k0 + step * _WORDS
+                if self.j == 0:
+                    self.ask(p, k, asked)
+                    self.expect(p, k // _WORDS)
+                self.multiply(b.offset(a, k * h), self._panel(k), self.nr)
+                first = b.min(step * rows, h)
+                self.settle(p, k0, first, b.min(first + rows, h))
+            for _ in b.when(steps * _WORDS < words):
+                self.multiply_rest(a, k0 + steps * _WORDS, words - steps * _WORDS)
+            self.settle(p, k0, b.min(steps * rows, h), h)
+            for i, row in enumerate(self.sums):
+                for q, tile in enumerate(row[: self.across]):
+                    b.tile_store(tile, b.offset(self.part, self._waiting(i * TILE_ROWS, q)), TILE_LANES)
 
-    def begin(self, j: int, across: int) -> None:
-        """The sums of `across` tiles of columns from j on begin."""
-        for i, row in enumerate(self.sums):
-            for q, tile in enumerate(row[:across]):
-                if self.goes_straight(i):
-                    self.b.tile_load(tile, self._place(self.ends.t, self.ends.t_step, i, j + q), self.ends.t_step)
-                else:
-                    self.b.tile_zero(tile)
+    def _panel(self, k: Index) -> Pointer:
+        return self.b.offset(self.panel, k * self.nr + self.j * TILE_LANES)
 
-    def _place(self, p: Pointer, step: Index, i: int, j: int) -> Pointer:
-        return self.b.offset(p, i * TILE_ROWS * step + j * TILE_LANES)
+    def _waiting(self, r: Index, q: int) -> Index:
+        """Where row r of the sums of tile q of a row of tiles waits."""
+        return (q * self.down * TILE_ROWS + r) * TILE_LANES
 
-    def multiply(self, a: Pointer, a_step: Index, panel: Pointer, step: Index, across: int) -> None:
-        """The sums gain the products of sixteen words: rows of A `a_step` apart, of B `step`."""
+    def ask(self, p: Index, k: Index, x: _NextPanel) -> None:
+        """Ask, in the turns that begin at word k, for what follows, a line each, where many micropanels share the
+        asking. Few would ask for so much that what they read waits (Emerald Rapids, int8, packed, of the speed without:
+        32 x 768 x 3072 0.88, 32 x 4096 x 4096 0.91; but 2048 cubed 1.06)."""
+        for _ in self.b.when(x.asks == 1):
+            for u in range(_WORDS // UNROLL):
+                self.b.prefetch(x.following, p * x.each + (k // UNROLL + u) * x.step, _LEVEL)
+
+    def expect(self, p: Index, step: Index) -> None:
+        """Ask, in a step, for some lines that this micropanel's sums become: all at once they would keep what the step
+        reads waiting (Emerald Rapids, int8, of the speed without asking: 512 cubed 1.11, 1024 cubed 1.11). Rows of A
+        are not asked for: they come from the second cache as fast as it can send them (2048 cubed of int8, of the speed
+        without: 0.90)."""
+        b, x, h = self.b, self.ends, self.d.h
+        is_far = (x.c_step > self.nr) & (x.passes == 0) & (x.narrows == 0)
+        places = [(is_far, x.c, x.c_step), *([(x.narrows == 1, *x.out[:2])] if x.out else [])]
+        for is_this, c, c_step in places:
+            for _ in b.when(b.choose(is_this, step * _ROWS, h) < h):
+                for i in range(_ROWS):
+                    for j in range(0, self.nr, LINE_BYTES // c.dtype.size_bytes):
+                        b.prefetch(c, (p * h + step * _ROWS + i) * c_step + j)
+
+    def multiply(self, a: Pointer, panel: Pointer, step: Index) -> None:
+        """The sums gain the products of sixteen words: rows of A that follow each other, of B `step` apart."""
         b = self.b
         for i, left in enumerate(self.left):
-            b.tile_load(left, b.offset(a, i * TILE_ROWS * a_step), a_step)
-            for j in range(across):
+            b.tile_load(left, b.offset(a, i * TILE_ROWS * TILE_LANES), TILE_LANES)
+            for q in range(self.across):
                 if i == 0:
-                    b.tile_load(self.right[j], b.offset(panel, j * TILE_LANES), step)
-                self.d.engine.advance_tile(b, left, self.right[j], self.sums[i][j])
+                    b.tile_load(self.right[q], b.offset(panel, q * TILE_LANES), step)
+                self.d.engine.advance_tile(b, left, self.right[q], self.sums[i][q])
 
-    def multiply_rest(self, a: Pointer, panel: Pointer, words: Index, across: int) -> None:
-        """The same of fewer words: of what is not there nothing is read, and zeros stand for it on both sides."""
-        b, d, width = self.b, self.d, across * TILE_LANES
-        for r in b.loop(0, d.h):
-            b.store(self.rest_a, r * TILE_LANES, b.load(a, r * d.pitch, TILE_LANES, words))
-        for k in b.loop(0, TILE_ROWS):
-            row = b.load(panel, k * self.nr, width, b.choose(k < words, width, 0))
-            b.store(self.rest_b, k * width, row)
-        self.multiply(self.rest_a, TILE_LANES, self.rest_b, width, across)
+    def multiply_rest(self, a: Pointer, k: Index, words: Index) -> None:
+        """The same of fewer words, from k on: of what is not there nothing is read, and zeros stand for it on both
+        sides."""
+        b, width, h = self.b, self.across * TILE_LANES, self.d.h
+        a, panel = b.offset(a, k * h), self._panel(k)
+        for r in b.loop(0, h):
+            b.store(self.rest_a, r * TILE_LANES, b.load(a, r * TILE_LANES, TILE_LANES, words))
+        for i in b.loop(0, TILE_ROWS):
+            row = b.load(panel, i * self.nr, width, b.choose(i < words, width, 0))
+            b.store(self.rest_b, i * width, row)
+        self.multiply(self.rest_a, self.rest_b, width)
 
-    def finish(self, j: int, across: int, last: Index) -> None:
-        """c = t + the sums; of floats the last without -0 and with canonical NaN."""
-        b, x, every = self.b, self.ends, range(self.down)
-        self._store([i for i in every if self.goes_straight(i)], j, across)
-        others = [i for i in every if not self.goes_straight(i)]
-        fresh = [i for i in others if self.may_be_fresh(i)]
-        if not fresh:
-            self._add(others, j, across, last)
+    def settle(self, p: Index, k0: Index, first: Index, end: Index) -> None:
+        """Rows first .. end-1 of the sums that were put down before those of chunk k0 of micropanel p begin."""
+        b, x, h = self.b, self.ends, self.d.h
+        if self.d.chunk:
+            for _ in b.when(k0 > 0):
+                is_first = k0 == self.size
+                before = b.choose(is_first, self._row(x.t, x.t_step, p * h), self.total)
+                step = b.choose(is_first, x.t_step, _ACROSS * TILE_LANES)
+                for r in b.loop(first, end):
+                    for q in range(self.across):
+                        b.store(self.total, (r * _ACROSS + q) * TILE_LANES, self._added(before, step, r, q))
+        for _ in b.when((k0 == 0) & (p > 0)):
+            c = self._row(x.c, x.c_step, (p - 1) * h)
+            before, step = self._row(x.t, x.t_step, (p - 1) * h), x.t_step
+            if self.d.chunk:
+                several = self.kc > self.size
+                before = b.choose(several, self.total, before)
+                step = b.choose(several, _ACROSS * TILE_LANES, step)
+            # Whether the sums are the last, which integers need not know.
+            for is_last in (True,) if self.d.engine.exact else (False, True):
+                for _ in b.when(x.last == int(is_last)) if not self.d.engine.exact else (None,):
+                    self._settle_last(p - 1, (c, before, step), first, end, is_last)
+
+    def _settle_last(
+        self, p: Index, places: tuple[Pointer, Pointer, Index], first: Index, end: Index, is_last: bool
+    ) -> None:
+        """The same of the sums of all chunks of micropanel p, which go where `_Ends` says."""
+        b, x, (c, before, step) = self.b, self.ends, places
+
+        def rows(store: Callable[[Index, int, Any], None]) -> None:
+            for r in b.loop(first, end):
+                for q in range(self.across):
+                    store(r, q * TILE_LANES, self._finished(self._added(before, step, r, q), is_last))
+
+        if not is_last:
+            rows(lambda r, j, total: b.store(c, r * x.c_step + j, total))
             return
-        for _ in b.when(x.t_step == 0):
-            self._store(fresh, j, across)
-            for _ in b.when(last == 1):
-                for i in fresh:
-                    self._make_canonical(i, j, across)
-            self._add([i for i in others if i not in fresh], j, across, last)
-        for _ in b.when(x.t_step != 0):
-            self._add(others, j, across, last)
+        for _ in b.when((x.passes == 0) & (x.narrows == 0)):
+            rows(lambda r, j, total: b.store(c, r * x.c_step + j, total))
+        for _ in b.when(x.passes == 1):
+            rows(lambda r, j, total: b.store_nontemporal(c, r * x.c_step + j, total))
+        if x.out:
+            out, out_step, _ = x.out
+            line = self._row(out, out_step, p * self.d.h)
+            for _ in b.when(x.narrows == 1):
+                rows(lambda r, j, total: b.store(line, r * out_step + j, self._narrowed(total)))
 
-    def _store(self, tiles: list[int], j: int, across: int) -> None:
-        """c = the sums of these tiles of rows."""
-        for i in tiles:
-            for q, tile in enumerate(self.sums[i][:across]):
-                self.b.tile_store(tile, self._place(self.ends.c, self.ends.c_step, i, j + q), self.ends.c_step)
+    def _narrowed(self, total: Any) -> Any:
+        """A canonical sum as the narrower float."""
+        assert self.d.out is not None  # only then is there a place
+        return convert.encode(self.b, total, self.d.out, canonical=True)
 
-    def may_be_fresh(self, i: int) -> bool:
-        """Whether sums of floats of tiles i, of whole rows, are c where t is the row of zeros that sums start from: a
-        chunk's sum is never -0. Rows of t are one there alone, as those of no result are."""
-        d = self.d
-        return not d.engine.exact and not d.accumulates and (i + 1) * TILE_ROWS <= d.h
+    def _row(self, p: Pointer, step: Index, r: Index) -> Pointer:
+        """Row r of these columns."""
+        return self.b.offset(p, r * step + self.j * TILE_LANES)
 
-    def _make_canonical(self, i: int, j: int, across: int) -> None:
-        """NaN among the sums just stored become canonical; the sum of all is NaN where one is, or infinities meet."""
-        b, x, width = self.b, self.ends, across * TILE_LANES
-        c = self._place(x.c, x.c_step, i, j)
-        rows = [b.load(c, r * x.c_step, width) for r in range(TILE_ROWS)]
-        for _ in b.when(b.any(b.is_nan(functools.reduce(b.add, rows)))):
-            for r in b.loop(0, TILE_ROWS):
-                b.store(c, r * x.c_step, b.canonical(b.load(c, r * x.c_step, width)))
+    def _added(self, before: Pointer, step: Index, r: Index, q: int) -> Any:
+        """Row r of tile q of columns: what was there before, and the sums that wait."""
+        b = self.b
+        sums = b.convert(b.load(self.part, self._waiting(r, q), TILE_LANES), self.d.engine.total)
+        return b.add(b.load(before, r * step + q * TILE_LANES, TILE_LANES), sums)
 
-    def _add(self, tiles: list[int], j: int, across: int, last: Index) -> None:
-        """c = t + the sums of these tiles of rows, of the rows that there are."""
-        b, exact = self.b, self.d.engine.exact
-        for i in tiles:
-            for q, tile in enumerate(self.sums[i][:across]):
-                b.tile_store(tile, b.offset(self.part, self._waiting(i, q)), TILE_LANES)
-        for final in (False,) if exact else (False, True):
-            for _ in range(1) if exact else b.when(last == int(final)):
-                for i in tiles:
-                    rows = min(TILE_ROWS, self.d.h - i * TILE_ROWS)
-                    turn = _ROWS if rows % _ROWS == 0 else 1
-                    for r in b.loop(0, rows, turn):
-                        for u, q in itertools.product(range(turn), range(across)):
-                            self._add_row(i, j, q, r + u, final)
-
-    def _waiting(self, i: int, q: int) -> int:
-        """Where the sums of tile q of tiles i wait."""
-        return (i * _ACROSS + q) * TILE_ROWS * TILE_LANES
-
-    def _add_row(self, i: int, j: int, q: int, r: Index, final: bool) -> None:
-        """Row r of one tile."""
-        b, d, x = self.b, self.d, self.ends
-        t, c = self._place(x.t, x.t_step, i, j + q), self._place(x.c, x.c_step, i, j + q)
-        sums = b.convert(b.load(self.part, self._waiting(i, q) + r * TILE_LANES, TILE_LANES), d.engine.total)
-        total = b.add(b.load(t, r * x.t_step, TILE_LANES), sums)
-        if final and d.accumulates:
-            total = b.add(total, b.like(total, 0))
-        b.store(c, r * x.c_step, b.canonical(total) if final else total)
+    def _finished(self, total: Any, is_last: bool) -> Any:
+        """Of floats the last without -0 and with canonical NaN."""
+        if self.d.engine.exact or not is_last:
+            return total
+        total = self.b.add(total, self.b.like(total, 0)) if self.d.accumulates else total
+        return self.b.canonical(total)
