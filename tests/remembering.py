@@ -26,7 +26,7 @@ def in_emitted_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on emitted code knows calls, none of them so far, and nothing more is set up."""
-    found = calls.known(gemm.PackedMatrix)
+    found = calls.known(gemm.PackedMatrix, gemm.Spec)
     assert found is not None
     monkeypatch.setattr(memo, "known", found)
     monkeypatch.setattr(hot, "_offers", [])

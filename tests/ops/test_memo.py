@@ -264,6 +264,19 @@ def test_remembered_packed_matrices_are_told_apart():
             assert sb.matmul(half, kept, out_dtype="float32").tobytes() == expected
 
 
+def test_remembered_orders_of_sums_are_told_apart(way, monkeypatch):
+    """By what they say: each call makes its own."""
+    a, b = normal(6, 300), normal(300, 17)
+    orders = [(128, 1, "sb1"), (64, 1, "sb1"), (64, 2, "sb1"), (64, 1, "pairs32"), (512, 1, "pairs32")]
+    due = [gemm.reference(a, b, spec=sb.Spec(*x)).tobytes() for x in orders]
+    assert len(set(due)) == len(orders)
+    for turn in range(4):
+        if turn == 3 and way == "emitted":
+            remembering.in_emitted_code_alone(monkeypatch)
+        for x, expected in zip(orders, due, strict=True):
+            assert sb.matmul(a, b, spec=sb.Spec(*x)).tobytes() == expected, x
+
+
 def test_remembered_gradients_equal_the_first():
     x, dy = normal(3, 50, 8), normal(3, 50, 9, seed=1)
     flat, other = x.reshape(-1, 8), dy.reshape(-1, 9)

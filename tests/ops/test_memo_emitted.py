@@ -362,7 +362,7 @@ def test_threads_run_the_same_and_other_calls_at_once():
 
 
 def test_emitted_code_comes_with_the_first_few_calls(monkeypatch):
-    x, known = normal(3, 4), calls.known(gemm.PackedMatrix)
+    x, known = normal(3, 4), calls.known(gemm.PackedMatrix, gemm.Spec)
     sb.abs(x)
     for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
         monkeypatch.setattr(hot, name, value)

@@ -262,7 +262,7 @@ def tried(function, arguments, options):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_calls_have_one_answer(seed, monkeypatch):
-    known, pick = calls.known(gemm.PackedMatrix), np.random.default_rng(seed)
+    known, pick = calls.known(gemm.PackedMatrix, gemm.Spec), np.random.default_rng(seed)
     SHARED.view(np.float32)[:] = pick.integers(-8, 8, SHARED.size // 4)
     for _ in range(150):
         function, arguments, options = calls_of(pick)

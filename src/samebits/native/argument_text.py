@@ -59,6 +59,7 @@ class ClassSlots:
     buffer: Mapping[str, int]
     layout: Mapping[str, int]
     packed: Mapping[str, int]
+    spec: Mapping[str, int]
     block: Mapping[str, int]
 
 
@@ -73,6 +74,7 @@ def descriptions(m: Module, facts: ClassSlots) -> None:
     _traced(m)
     _torch(m)
     _text(m)
+    _spec(m, facts)
     _described(m)
 
 
@@ -267,7 +269,7 @@ def _text(m: Module) -> None:
     """
     f = m.function("text", "i64", "ptr", "ptr")
     x, key = f.arguments
-    _refuse(f, f.load(x, OBJECT_TYPE) != f.state("str_type"))  # one of the user's may be equal to others
+    _refuse(f, f.load(x, OBJECT_TYPE) != f.state("text_type"))  # one of the user's may be equal to others
     length = f.stack("i64")
     characters = f.call("PyUnicode_AsUTF8AndSize", x, length)
     with f.when(characters.is_null):  # half of a surrogate pair has no bytes
@@ -287,6 +289,20 @@ def _text(m: Module) -> None:
     f.ret(words + 1)
 
 
+def _spec(m: Module, facts: ClassSlots) -> None:
+    """`spec(x, key) -> i64`: the words that tell of an order of sums, by what it says."""
+    f = m.function("spec", "i64", "ptr", "ptr")
+    x, key = f.arguments
+    f.store(f.load(x, OBJECT_TYPE), key)
+    for i, name in enumerate(("chunk", "segments"), 1):
+        f.store(_integer(f, f.load(x, facts.spec[name])), key, 8 * i)
+    order = f.load(x, facts.spec["order"])
+    _refuse(f, order.is_null)
+    count = f.call("text", order, f.at(key, 24))
+    _refuse(f, count == 0)
+    f.ret(count + 3)
+
+
 def _described(m: Module) -> None:
     """`described(x, key, places) -> i64`: the words that tell of an argument; 0 where there are none."""
     f = m.function("described", "i64", "ptr", "ptr", "ptr")
@@ -301,8 +317,9 @@ def _described(m: Module) -> None:
     with f.when(none | true | false):
         f.store(x, key)
         f.ret(1)
-    with f.when(type == f.state("str_type")):
-        f.ret(f.call("text", x, key))
+    for name in ("text", "spec"):
+        with f.when(type == f.state(f"{name}_type")):
+            f.ret(f.call(name, x, key))
     with f.when(type == f.state("tuple_type")):
         count = _numbers(f, x, f.at(key, 8))
         f.store(_with(f, type, count), key)

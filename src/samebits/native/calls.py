@@ -45,14 +45,14 @@ _OF_TORCH = ("torch_type", "parameter_type", "increment_version", "function_mode
 _API = {"torch_allocate": 16, "torch_object": 32, "torch_borrow": 40}
 
 
-def known(packed: type) -> Any:
+def known(packed: type, spec: type) -> Any:
     """`known(function, arguments, options)` of `call_text`; None where there can be none.
 
     It knows torch's tensors where torch was imported before this was called last.
 
-    Args:    packed: the class of packed matrices.
+    Args:    packed, spec: the classes of packed matrices and of orders of sums.
     """
-    made = _compiled(packed)
+    made = _compiled(packed, spec)
     if made is None:
         return None
     function, words = made
@@ -86,42 +86,43 @@ def _increment_version(torch: Any) -> Any:
     return torch.autograd.graph.increment_version
 
 
-def steps(packed: type) -> Iterator[bool]:
+def steps(packed: type, spec: type) -> Iterator[bool]:
     """Steps of `hot.offer` after which `known` takes no time; what has to be compiled, another process compiles.
 
     Raises:  NativeError or ValueError if it cannot be done so.
     """
     if objects.is_known() and objects.array_is_known():
-        unit, _ = _written(packed)
+        unit, _ = _written(packed, spec)
         yield True
         _linked[packed] = yield from compile.arrive(unit, _SYMBOLS)
 
 
 @functools.cache
-def _written(packed: type) -> tuple[compile.Unit, dict[str, int]]:
+def _written(packed: type, spec: type) -> tuple[compile.Unit, dict[str, int]]:
     """The code to be compiled, and the words of its state."""
-    slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, PageBlock))
+    slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, spec, PageBlock))
     module = call_text.module(ClassSlots(*slots))
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     return compile.module_unit(module.text(), host.target()), module.words
 
 
 @functools.cache
-def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
+def _compiled(packed: type, spec: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
     """The function, and the words of its state."""
     if not (objects.is_known() and objects.array_is_known()):
         return None
     try:
-        unit, places = _written(packed)
+        unit, places = _written(packed, spec)
         state, method = _linked.pop(packed, ()) or compile.addresses(unit, _SYMBOLS)
     except (errors.NativeError, ValueError):
         return None
     named: dict[str, object] = {
-        "none": None, "true": True, "false": False, "int_type": int, "float_type": float, "str_type": str,
+        "none": None, "true": True, "false": False, "int_type": int, "float_type": float, "text_type": str,
         "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,
-        "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
-        "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
-        "is_traced": kinds.is_traced, "requires_grad": "requires_grad", "is_neg": "is_neg", "exception": Exception,
+        "layout_type": Layout, "packed_type": packed, "spec_type": spec, "cpu": CPU, "packed": "packed",
+        "padded": "padded", "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take,
+        "give": scratch.give, "is_traced": kinds.is_traced, "requires_grad": "requires_grad", "is_neg": "is_neg",
+        "exception": Exception,
         "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}

@@ -365,7 +365,7 @@ def compile_known() -> bool:
     global known
     from samebits.native import calls
 
-    known = calls.known(PackedMatrix)
+    known = calls.known(PackedMatrix, Spec)
     hot.act()  # results for torch go out by exchange
     return known is not None
 
@@ -376,10 +376,10 @@ def _steps() -> Iterator[bool]:
     from samebits.native import calls
 
     yield True
-    yield from calls.steps(PackedMatrix)
+    yield from calls.steps(PackedMatrix, Spec)
     while hot.others():  # results for torch go out by exchange, and no call is counted from then on
         yield False
-    known = calls.known(PackedMatrix)
+    known = calls.known(PackedMatrix, Spec)
 
 
 hot.offer(_steps)

@@ -30,7 +30,7 @@ def pack(loops: TaskLoops, x: Pointer, pc: Index, kc: Index) -> None:
         block = loops.left(r, 0, rows)
         b.call(text.pack_a, b.offset(x, r * row), row, column, rows, text.elements(pc, kc), block)
         if text.look_a is not None:
-            b.call(text.look_a, block, TILE_LANES, rows * whole, TILE_LANES, text.fact_a)
+            b.call(text.look_a, block, 0, 1, rows * whole * TILE_LANES, text.fact_a)
             rest = b.offset(block, whole * TILE_LANES * rows)
             b.call(text.look_a, rest, TILE_LANES, rows, kc - whole * TILE_LANES, text.fact_a)
 
