@@ -138,6 +138,19 @@ def test_the_zero_point_of_an_image_is_part_of_a_constant_bias(kinds: Any, count
         assert found.tobytes() == answer(model("QLinearConv", name, given, False, count), given).tobytes()
 
 
+@pytest.mark.parametrize("name", ["many filters", "depth"])
+def test_a_constant_bias_fits_where_no_sum_with_it_leaves_int32(name: str) -> None:
+    given = operands(name, KINDS[0], each=False)
+    most = 2**31 - 1 - int(np.prod(CASES[name][1][1:])) * 255 * 255
+    for bias, fits in ((most, True), (-most, True), (most + 1, False), (-most - 1, False)):
+        given["b"][:] = bias
+        for fixed in (True, False):
+            made = model("QLinearConv", name, given, fixed)
+            (node,) = [each for each in onnx.load(made).nodes if each.operation == "convolve"]
+            assert node.attributes.bias_fits == (fits and fixed)  # type: ignore[union-attr]
+            answer(made, given)
+
+
 def test_zero_points_may_be_left_out() -> None:
     given = operands("many filters", KINDS[0], each=False)
     plain = {"x": given["x"], "w": given["w"]}

@@ -157,6 +157,7 @@ WAYS = [
     *[(name, KINDS[number % 2], True) for number, name in enumerate(CASES)],
     *[(name, KINDS[(number + 2) % 4], False) for number, name in enumerate(CASES)],
 ]
+CHAINED = [name for name in CASES if name.startswith(("depth", "two filters of channels"))]
 BEST = max(rows.COMPILED_ROWS, key=lambda row: (row.lanes, len(row.instructions)))
 
 
@@ -193,6 +194,24 @@ def test_results_are_rounded_once(isa: Isa, way: Any) -> None:
         launch.assert_bits(found, due(name, kinds, named, out), (named, isa.name))
 
 
+@rows.in_turn(
+    "isa, name",
+    [*CHAINED, "padded", "one by one", "one window", "long sums"],
+    1,
+    always=[BEST],
+    among=rows.COMPILED_ROWS,
+)
+def test_a_bias_that_fits_is_added_in_int32(isa: Isa, name: str) -> None:
+    for number, out in enumerate((U8, I8)):
+        given = operands(name, KINDS[number], REQUANTISED, out)
+        given["bias"] //= 1 << 12
+        due = requantised(sums(name, given), given)
+        for fits in (True, False):
+            attributes = replace(made(name, REQUANTISED, out), bias_fits=fits)
+            found = cpu.prepare(program(attributes, given, kept=False), isa=isa, threads=1).run(given)["y"]
+            launch.assert_bits(found, due, (fits, isa.name))
+
+
 @pytest.mark.parametrize("name", ["padded", "phases", "channels that fill no word", "a volume", "a line"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_large_images_are_copied_a_part_at_a_time(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +224,6 @@ def test_large_images_are_copied_a_part_at_a_time(name: str, kept: bool, monkeyp
     launch.assert_bits(session.run(given_now)["y"], due(name, KINDS[0], OF_SUMS[:1]))
     ((_, plan),) = session.planned(given_now)
     assert "rows of" in dict(plan.facts)["by"]
-
-
-CHAINED = [name for name in CASES if name.startswith(("depth", "two filters of channels"))]
 
 
 def test_few_filters_are_chains_of_numbers_where_these_hold_every_sum() -> None:

@@ -5,6 +5,7 @@ Start at `ROWS`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
+from samebits.kernels.gemm.engine import span
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
 from samebits.operations import convolution, dim
@@ -73,7 +75,8 @@ def _of_integers(
     slides = attributes.slides(dim.bind_shape(call.fact(operands[0]).shape[2:], {}), w[2:])
     if out_dtype is not None and not any(s.before or s.total > s.extent for s in slides):
         values = _with_point_in_bias(call, operands[1], given, values)
-    attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype)
+    fits = _fits(call, operands, math.prod(w[1:]), values.get("bias"))
+    attributes = replace(attributes, names=("x", "w", *values), out_dtype=out_dtype, bias_fits=fits)
     return call.b.add("convolve", (*[call[index] for index in operands], *values.values()), attributes)[0]
 
 
@@ -94,6 +97,13 @@ def _with_point_in_bias(
         return dict(values)
     kept = {name: x for name, x in values.items() if name != "b_zero_point"}
     return kept | {"bias": call.b.constant(bias.astype(np.int32))}
+
+
+def _fits(call: NodeCall, operands: tuple[int, int], k: int, bias: str | None) -> bool:
+    """Whether no sum of k products, and a bias that is constant, leaves int32."""
+    array = None if bias is None else call.b.array(bias)
+    largest = k * math.prod([span(call.fact(index).dtype, zero=True) for index in operands])
+    return array is not None and largest + int(abs(array.astype(np.int64)).max(initial=0)) <= np.iinfo(np.int32).max
 
 
 def _is_zero(call: NodeCall, index: int) -> bool:

@@ -70,6 +70,7 @@ class Convolution:
             that `product.describe` has for them: a is the weights, b the image, whose zero point is what windows see
             beside it. Each is one number; those in `_EACH` may be one a filter. Those of the epilogue follow.
         out_dtype: What integers are requantised to.
+        bias_fits: Whether no sum with the bias leaves int32, as who has its numbers knows.
     """
 
     strides: Shape
@@ -84,6 +85,7 @@ class Convolution:
     epilogue: Expression | None = None
     names: tuple[str, ...] = ("x", "w")
     out_dtype: DType | None = None
+    bias_fits: bool = False
 
     def __str__(self) -> str:
         said = [f"{self.groups} groups"] if self.groups > 1 else []
@@ -97,7 +99,7 @@ class Convolution:
     @property
     def product(self) -> MatrixProduct:
         """The product of weights and columns, without what follows."""
-        options = Options(spec=self.spec, out_dtype=self.out_dtype)
+        options = Options(spec=self.spec, out_dtype=self.out_dtype, bias_fits=self.bias_fits)
         return MatrixProduct(names=("a", "b", *self.names[2:]), options=options, packed=self.packed)
 
     @property

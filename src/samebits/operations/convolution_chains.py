@@ -91,11 +91,12 @@ def _even(count: int, most: int, multiple: int) -> int:
 
 def plan(
     slides: Sequence[Slide], groups: int, chunk: int, epilogue: Expression | None, beside: Sequence[Beside],
-    named: Mapping[str, Source], views: tuple[View, ...], isa: Isa,
+    named: Mapping[str, Source], bias_fits: bool, views: tuple[View, ...], isa: Isa,
 ) -> tuple[Step, int]:  # fmt: skip
     """The step, and its bytes of scratch.
 
     Args:    beside: the operands of the epilogue of floats.   named: what integers have beside image and weights.
+             bias_fits: whether no sum with their bias leaves int32.
     """
     (dtype, x, steps), (weights, w, _), *_, (made, _, goes) = views
     # Axes with one window and one place of the kernel go above the others, so that vectors are along one with several.
@@ -108,7 +109,7 @@ def plan(
     block = _WindowBlock.of(rows, columns, depth * places_above, size, isa.lanes)
     sources, zeros = [*enumerate(beside)], [named.get(name) for name in _ZERO_POINTS]
     if dtype.is_integer:
-        epilogue, read = _requantised(_kinds(named))
+        epilogue, read = _requantised(_kinds(named), bias_fits)
         sources = [named[name] for name in read]
     lying = tuple([_source(y) for _, y in sources])
     finish = Epilogue(total, epilogue, lying, ROW if out_column == 1 else STRIDED, made)
@@ -201,7 +202,7 @@ def _sum(
     total = chain.apply("add", total, zero)
     if not kinds[0].is_integer:
         return chain.finish(given(chain, total, kinds[0])), ()
-    total, read = _rounded(chain, chain.apply("cast", total, dtype=int32), known)
+    total, read = _rounded(chain, chain.apply("cast", total, dtype=int32), known, bias_fits=False)
     return chain.finish(total), (*zeros, *read)
 
 
@@ -211,22 +212,24 @@ def _taken(chain: Chain, dtype: DType) -> ExpressionValue:
 
 
 @functools.lru_cache(maxsize=64)
-def _requantised(named: tuple[tuple[str, DType], ...]) -> tuple[Expression | None, tuple[str, ...]]:
+def _requantised(named: tuple[tuple[str, DType], ...], bias_fits: bool) -> tuple[Expression | None, tuple[str, ...]]:
     """What follows a sum of integers, and the operands that it reads."""
     chain = Chain()
-    total, read = _rounded(chain, chain.input(int32), dict(named))
+    total, read = _rounded(chain, chain.input(int32), dict(named), bias_fits)
     return chain.finish(total) if read else None, read
 
 
 def _rounded(
-    chain: Chain, total: ExpressionValue, known: Mapping[str, DType]
+    chain: Chain, total: ExpressionValue, known: Mapping[str, DType], bias_fits: bool
 ) -> tuple[ExpressionValue, tuple[str, ...]]:
     """A sum of integers as the result has it, rounded once where that has a scale, and the operands that this reads."""
     if "out_scale" not in known:
         return total, ()
     read = tuple([name for name in REQUANTISING if name in known])
     operands = [chain.input(known[name]) for name in read]
-    return chain.apply("requantize_sum" if "bias" in read else "requantize", total, *operands), read
+    if "bias" in read and bias_fits:
+        total = chain.apply("add", total, operands.pop(0))
+    return chain.apply("requantize_sum" if len(operands) == len(REQUANTISING) else "requantize", total, *operands), read
 
 
 def _source(y: Beside) -> tuple[str, bool, DType]:

@@ -119,7 +119,15 @@ def _plan(attributes: Convolution, views: tuple[View, ...], target: PlanTarget) 
             if steps is not None:
                 return _whole(attributes, views, target, steps, threads, 0, 0, "elements of one window")
         step, scratch = convolution_chains.plan(
-            slides, attributes.groups, attributes.spec.chunk, attributes.epilogue, beside, named, views, target.isa
+            slides,
+            attributes.groups,
+            attributes.spec.chunk,
+            attributes.epilogue,
+            beside,
+            named,
+            attributes.bias_fits,
+            views,
+            target.isa,
         )
         products = math.prod(views[-1][1]) * math.prod(w[1:])
         threads = max(shared_by(views, target), target.sized(products, "products"))

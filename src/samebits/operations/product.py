@@ -53,6 +53,7 @@ ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a product does beside multiplying; `matmul` says what each is. `accumulates`: out's sums go on.
+    `bias_fits`: no sum of the product with an int32 bias leaves int32, as who has its numbers knows.
 
     Groups may be given as `matmul` takes them, an int or a pair; they become blocks.
 
@@ -66,6 +67,7 @@ class Options:
     a_dtype: DType | None = None
     out_dtype: DType | None = None
     accumulates: bool = False
+    bias_fits: bool = False
 
     def __post_init__(self) -> None:
         for name, lines_first in (("a_group", True), ("b_group", False)):
@@ -355,7 +357,7 @@ def _finished(
     if x.floats:
         sides["a"] = replace(sides["a"], quantised_from=x.floats)
     if "out_scale" in shared:
-        return sides, *requantized(total=x.total, bias=matrices.get("bias"), **sides)
+        return sides, *requantized(total=x.total, bias=matrices.get("bias"), fits=options.bias_fits, **sides)
     if options.activation is not None and options.activation not in ACTIVATIONS:
         raise unknown_activation(x.call, options.activation)
     epilogue, sources = fused(

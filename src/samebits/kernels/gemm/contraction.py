@@ -407,12 +407,12 @@ def fused(
 
 
 def requantized(
-    *, total: DType, a: Side[Any], b: Side[Any], out: Side[Any], bias: Matrix | None = None
+    *, total: DType, a: Side[Any], b: Side[Any], out: Side[Any], bias: Matrix | None = None, fits: bool = False
 ) -> tuple[Expression, tuple[Source, ...]]:
     """t + bias times the scales of a and b over that of out, plus out's zero point, as (epilogue, sources): section 3.
 
     Args:    total: int32 or int64, the dtype of t.   a, b, out: each with a scale, out with a zero point of its dtype,
-             int8 or uint8.   bias: int32, added exactly.
+             int8 or uint8.   bias: int32, added exactly.   fits: whether no sum with it leaves an int32 total.
     Returns: the bias, if there is one, is the source.
     """
     chain, taken = Chain(), shared((("a", a), ("b", b), ("out", out)))
@@ -420,13 +420,13 @@ def requantized(
     inputs = {name: chain.input(x.operand.dtype) for name, x in taken.items()}
     given = [inputs[name] for name in ("a_scale", "b_scale", "out_scale", "out_zero")]
     addend = chain.input(bias.dtype) if bias else None
-    if addend is not None and total is int32:
+    if addend is not None and total is int32 and not fits:
         value = chain.apply("requantize_sum", t, addend, *given)
     else:
         if total is not int32:
             t = chain.apply("cast", t, dtype=float64)  # exact: K is at most engine.LONGEST
         if addend is not None:
-            t = chain.apply("add", t, chain.apply("cast", addend, dtype=float64))
+            t = chain.apply("add", t, addend if total is int32 else chain.apply("cast", addend, dtype=float64))
         value = chain.apply("requantize", t, *given)
     assert value.dtype is out.dtype
     return chain.finish(value), (bias,) if bias else ()
