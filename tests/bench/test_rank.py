@@ -24,6 +24,7 @@ from samebits.codegen import isa as isas
 from samebits.dtypes import bfloat16, float32, float64, int8, uint8
 from samebits.errors import NativeError, OptionError
 from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.engine import FMA32
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED
 from samebits.native import compile
@@ -132,18 +133,18 @@ def test_one_kernel_is_one_candidate() -> None:
 def test_every_is_every_form_tile_and_size() -> None:
     some, every = (list(candidates.first(CUBE, ISA, every)) for every in (False, True))
     assert len(every) > 5 * len(some)
-    assert {c.row.sizes for c in every} >= set(candidates.sizes())
-    assert {c.row.tile for c in some} >= set(candidates.tiles(ISA))
+    assert {c.row.sizes for c in every} >= set(candidates.sizes(FMA32))
+    assert {c.row.tile for c in some} >= set(candidates.tiles(ISA, FMA32))
 
 
 def test_tiles_and_sizes_start_with_the_shipped_ones_and_fit() -> None:
     for isa in COMPILED_ROWS:
         for quick in (False, True):
-            found = candidates.tiles(isa, quick)
+            found = candidates.tiles(isa, FMA32, quick)
             assert found[0] == tile_for(isa)
             assert all(tile == tile_for(isa) or tile.fits(isa) for tile in found)
             assert len(set(found)) == len(found)
-    assert candidates.sizes()[0] == candidates.sizes(quick=True)[0] == SHIPPED
+    assert candidates.sizes(FMA32)[0] == candidates.sizes(FMA32, quick=True)[0] == SHIPPED
 
 
 def test_candidates_multiply_with_the_same_bits() -> None:

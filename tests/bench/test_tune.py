@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from rows import COMPILED_ROWS
@@ -13,6 +14,7 @@ from samebits.bench.measure import Call
 from samebits.bench.trial import Candidate, Problem, Workbench
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.dtypes import bfloat16, float32, int8
 from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm.engine import FMA32, PAIRS, named
@@ -55,9 +57,19 @@ def test_every_engine_of_a_row_is_measured() -> None:
             assert engine.is_native(isa)
 
 
+def test_candidates_for_tiles_of_the_machine_are_whole_ones() -> None:
+    row, engine = next(row for row in isas.ROWS if row.name == "avx512_amx"), named("int8 x int8 quads by tiles")
+    shipped = ZEN4.shipped(engine, row)
+    for quick in (True, False):
+        tiles, sizes = candidates.tiles(row, engine, quick), candidates.sizes(engine, quick)
+        assert (tiles[0], sizes[0]) == (shipped.tile, replace(shipped.sizes, kc_few_rows=2 * shipped.sizes.kc))
+        assert {(tile.mr, tile.nv * engine.lanes(row) % TILE_LANES) for tile in tiles} == {(2 * TILE_ROWS, 0)}
+        assert len(sizes) == (6 if quick else 12)
+
+
 def test_what_is_faster_is_kept(timed: Callable[[Seconds], object]) -> None:
     isa = isas.best()
-    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+    best = next(tile for tile in candidates.tiles(isa, FMA32) if tile != tile_for(isa))
 
     def seconds(problem: Problem, row: Tuned) -> float:
         return 1.0 - 0.2 * (row.tile == best) - 0.1 * (row.sizes.kc == 256)
@@ -81,7 +93,7 @@ def test_noise_and_what_costs_a_shape_is_not_kept(
 ) -> None:
     isa = isas.best()
     monkeypatch.setattr(tune, "operands", lambda isa: {FMA32: (float32, float32)})
-    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+    best = next(tile for tile in candidates.tiles(isa, FMA32) if tile != tile_for(isa))
     little = tune.tune(isa, 1, quick=True, time=timed(lambda p, row: 1 - 0.015 * (row.tile == best)))  # type: ignore[arg-type]
     assert little.rows == ()
     assert {gain for _, gain in little.gains} == {1.0}
@@ -90,7 +102,7 @@ def test_noise_and_what_costs_a_shape_is_not_kept(
         return (2.0 if problem.m < 100 else 0.1) if row.tile == best else 1.0
 
     assert tune.tune(isa, 1, quick=True, time=timed(lopsided)).rows == ()  # type: ignore[arg-type]
-    second = next(tile for tile in candidates.tiles(isa) if tile not in (best, tile_for(isa)))
+    second = next(tile for tile in candidates.tiles(isa, FMA32) if tile not in (best, tile_for(isa)))
 
     def lopsided_and_better(problem: Problem, row: Tuned) -> float:
         return 0.9 if row.tile == second else lopsided(problem, row)
@@ -130,7 +142,7 @@ def test_an_engine_that_is_faster_is_preferred(
     """For the formats for which it was measured alone, and with the tile that suits it best."""
     isa = isas.best()
     monkeypatch.setattr(tune, "operands", lambda isa: {INT32: (int8, int8)})
-    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+    best = next(tile for tile in candidates.tiles(isa, FMA32) if tile != tile_for(isa))
 
     def seconds(problem: Problem, row: Tuned) -> float:
         if row.engine == INT32.name and problem.a is int8:

@@ -12,24 +12,32 @@ from samebits import tuning
 from samebits.bench.trial import Candidate, Problem, Workbench, label
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES
 from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.frozen import replace
 from samebits.kernels.gemm import selection
+from samebits.kernels.gemm.engine import Engine, named
 from samebits.kernels.gemm.form import FORMS
 from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED
-from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import SHIPPED, Sizes
+from samebits.kernels.gemm.tiles import Tile, of_tiles, tile_for
+from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Sizes
 
 _HIGHEST, _WIDEST = 16, 4
 _A_BYTES = tuple(kib * 1024 for kib in (384, 192, 768))
+_OF_TILES = tuple(kib * 1024 for kib in (1024, 512, 1536))
 _KC = (2048, 256, 512, 1024)
 
 
-def tiles(isa: Isa, quick: bool = False) -> list[Tile]:
-    """The shipped tile, then for each width those with the most rows that stay in registers.
+def tiles(isa: Isa, engine: Engine, quick: bool = False) -> list[Tile]:
+    """The shipped tile, then for each width those with the most rows that stay in registers. Of an engine that
+    multiplies tiles of the machine they are as high as the shipped one, and as wide as whole tiles.
 
     `quick`: one a width.
     """
+    if engine.takes_tiles:
+        shipped = of_tiles(isa)
+        widths = [nv for nv in range(1, _WIDEST + 1) if nv * engine.lanes(isa) % TILE_LANES == 0]
+        return list(dict.fromkeys([shipped, *(replace(shipped, nv=nv) for nv in widths)]))
     found = [tile_for(isa)]
     for nv in range(1, _WIDEST + 1):
         fitting = [Tile(mr, nv) for mr in range(_HIGHEST, 0, -1) if Tile(mr, nv).fits(isa)]
@@ -37,11 +45,12 @@ def tiles(isa: Isa, quick: bool = False) -> list[Tile]:
     return list(dict.fromkeys(found))
 
 
-def sizes(quick: bool = False) -> list[Sizes]:
+def sizes(engine: Engine, quick: bool = False) -> list[Sizes]:
     """Sizes of cache blocks, the shipped ones first; `quick`: one thing other than shipped in each."""
-    found = [replace(SHIPPED, a_bytes=a, kc=kc, kc_few_rows=2 * kc) for a in _A_BYTES for kc in _KC]
+    shipped, every = (OF_TILES, _OF_TILES) if engine.takes_tiles else (SHIPPED, _A_BYTES)
+    found = [replace(shipped, a_bytes=a, kc=kc, kc_few_rows=2 * kc) for a in every for kc in _KC]
     if quick:
-        found = [x for x in found if SHIPPED.a_bytes == x.a_bytes or SHIPPED.kc == x.kc]
+        found = [x for x in found if shipped.a_bytes == x.a_bytes or shipped.kc == x.kc]
     return found
 
 
@@ -63,8 +72,8 @@ def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate
     base = machine.row(engine, isa)
     for form in forms(problem):
         yield Candidate(isa, base, form)
-        for tile in tiles(isa):
-            for size in sizes() if every else [base.sizes]:
+        for tile in tiles(isa, engine):
+            for size in sizes(engine) if every else [base.sizes]:
                 yield Candidate(isa, replace(base, tile=tile, sizes=size), form)
         for other in selection.candidates(problem.a, problem.b, isa):
             if other is not engine:
@@ -78,7 +87,7 @@ def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate
 def second(fastest: Iterable[Candidate]) -> Iterator[Candidate]:
     """Each of these with each size of blocks."""
     for candidate in fastest:
-        for size in sizes():
+        for size in sizes(named(candidate.row.engine)):
             yield replace(candidate, row=replace(candidate.row, sizes=size))
 
 

@@ -94,9 +94,10 @@ class _Search:
         problems, best = _problems(SHAPES, a, b), self.machine.shipped(engine, self.isa)
         default = best
         self.progress(f"{engine.name}: tiles")
-        best = self.fastest(problems, default, [replace(best, tile=x) for x in candidates.tiles(self.isa, self.quick)])
+        tiles = candidates.tiles(self.isa, engine, self.quick)
+        best = self.fastest(problems, default, [replace(best, tile=x) for x in tiles])
         self.progress(f"{engine.name}: cache blocks")
-        best = self.fastest(problems, default, [replace(best, sizes=x) for x in candidates.sizes(self.quick)])
+        best = self.fastest(problems, default, [replace(best, sizes=x) for x in candidates.sizes(engine, self.quick)])
         gain = self.confirmed(engine.name, a, b, default, best)
         return (None, 1.0) if gain is None else (best, gain)
 
