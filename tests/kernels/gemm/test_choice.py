@@ -25,6 +25,7 @@ from samebits.kernels.gemm.contraction import Windows
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED
 from samebits.kernels.gemm.inner import KC_LEAST, Inner
 from samebits.kernels.gemm.machine import DEFAULT, Caches
+from samebits.kernels.gemm.pack import PACKED
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 
@@ -162,6 +163,12 @@ def test_blocks_stay_within_their_cache() -> None:
     # What is read as it lies is read in long runs, as far as the rows of A leave room.
     for m, form, kc in ((1, STREAMED, 4096), (1, STAGED, 2048), (48, STREAMED, 2048)):
         assert blocks_for(inner(m, 64, 4096), form, 12, replace(SHIPPED, kc_few_rows=2048), Caches()).kc == kc
+    # Panels that are made before C is visited are used along all of K at once, while 128 rows of A fit; others are not.
+    sizes, packed = Sizes(a_bytes=256 << 10, kc=512, kc_few_rows=1024), Side(Panels(32))
+    for k, size, kc in ((700, 384 << 10, 768), (769, 384 << 10, 512), (700, (700 * 128 * 4) - 1, 512)):
+        for described, form in ((inner(500, 64, k), STAGED), (inner(500, 64, k, b=packed), PACKED)):
+            assert blocks_for(described, form, 12, sizes, Caches(whole=size)) == Blocks(128, 1 << 40, kc)
+        assert blocks_for(inner(500, 64, k), FUSED, 12, sizes, Caches(whole=size)).kc == KC_LEAST
     # What is kept of C is visited less often.
     kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
     few, many = (blocks_for(kept, STAGED, 6, SHIPPED, Caches(kept_panels=x)).kc for x in (4, 8))
@@ -187,8 +194,8 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
     down = replace(c, b=Side(Matrix(1, 4096)))
     assert group_of(down, engine.FMA32, 250, 32, 100, 2, Caches()) == 2
     # Panels that are packed alone are whole lines of words of one element, and B comes from a cache.
-    assert group_of(c, engine.FMA32, 250, 32, 100, 1, Caches(panels_alone=True)) == 8
-    alone, bytes_ = Caches(panels_alone=True, rows_cached=64 << 20), dense(10, 4096, 4096, int8, int32)
+    assert group_of(c, engine.FMA32, 250, 32, 100, 1, Caches(panels_alone=(64 << 20) - 1)) == 8
+    alone, bytes_ = Caches(panels_alone=64 << 20), dense(10, 4096, 4096, int8, int32)
     for of, row, nr, group in (
         (c, engine.FMA32, 32, 1), (c, engine.FMA32, 8, 8), (dense(10, 4096, 4096, bfloat16), engine.FMA32, 32, 1),
         (bytes_, engine.ROWS[3], 32, 8), (bytes_, engine.ROWS[3], 64, 4),

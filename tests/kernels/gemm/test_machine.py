@@ -40,6 +40,7 @@ ODD = Machine(
     caches=Caches(
         near=0, shared=0, kept=1 << 12, round=1 << 12, strip=1, group=1, down_blocks=1, down_all=1, down_rows=0,
         streamed_rows=3, streamed_always=2, kc_streamed=1, kept_panels=1, kc_fused=1, fused_rows=100,
+        whole=1 << 16, panels_alone=1 << 16,
     ),
     staged=Tile(3, 1),
     sizes=Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20),
@@ -49,7 +50,7 @@ WIDE = Machine(
     "wide",
     caches=Caches(
         near=1 << 40, shared=1 << 40, kept=1 << 30, round=1 << 40, strip=1 << 30, group=1 << 30, down_blocks=100,
-        down_whole=1 << 16,
+        down_whole=1 << 16, whole=1 << 24,
         down_rows=1 << 20, streamed_rows=80, streamed_always=80, kc_streamed=1 << 16, kept_panels=64, kc_fused=1 << 16,
         fused_rows=9, down_cached=1 << 40,
     ),

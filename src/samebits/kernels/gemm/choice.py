@@ -26,7 +26,7 @@ from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words, kind
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, copied_words, kind
 from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
@@ -40,6 +40,8 @@ GROUP = 8
 # of the columns (float32, Cascade Lake, speed of the wide over it: 64 x 576 x 48 0.93, 128 x 128 x 80 1.01, 256 x 768 x
 # 112 1.08, 48 x 768 x 400 1.11, 256 x 768 x 336 1.17, 128 x 1152 x 784 1.25, 512 x 512 x 1000 1.27).
 _NARROW_PART = 5
+# Rows of a block of A that pay for one block of K (`Caches.whole`).
+_WHOLE_ROWS = 128
 # More columns than any C has: a block of all of them.
 _ALL = 1 << 40
 
@@ -303,9 +305,10 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
     down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from a further cache,
     `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes,
-    and short too where B comes from a cache (`caches.down_cached`). Where B is read as it lies, and weights are, KC is
-    how long memory is read too (`caches.kc_streamed`). Windows are packed a chunk at a time, whatever KC is. A block
-    of C that is kept in scratch needs no more than a few micropanels of `mr` rows.
+    and short too where B comes from a cache (`caches.down_cached`). Where panels are made before C is visited, all of K
+    is one block if that leaves a block of A rows enough (`caches.whole`). Where B is read as it lies, and weights are,
+    KC is how long memory is read too (`caches.kc_streamed`). Windows are packed a chunk at a time, whatever KC is. A
+    block of C that is kept in scratch needs no more than a few micropanels of `mr` rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     Scales of short blocks leave a panel of B room in the first cache only with KC 128, which does not pay for visiting
@@ -336,11 +339,14 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):
         longest = max(longest, elements // (caches.kept_panels * mr) // KC_LEAST * KC_LEAST)
+    held = elements * (caches.down_blocks if is_fused else 1)
     if is_fused and is_plain and 0 < inner.steps <= caches.down_whole:
         longest = inner.steps
+    if form in (STAGED, PACKED) and is_plain and longest < inner.steps <= caches.whole // size // _WHOLE_ROWS:
+        longest, held = inner.steps, caches.whole // size
     parts = max(1, -(-inner.steps // longest))
     kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST
-    return Blocks(elements * (caches.down_blocks if is_fused else 1) // kc, _ALL, kc)
+    return Blocks(held // kc, _ALL, kc)
 
 
 def is_kept(inner: Inner) -> bool:
@@ -407,8 +413,8 @@ def group_of(c: Contraction, engine: Engine, kc: int, nr: int, n_step: int, wide
     Rapids, float32 from memory, K = N = 4096, time of a panel alone over that of several: 40 rows 1.24, 96 rows 1.18,
     120 rows 1.08)."""
     panel_bytes = engine.word.size_bytes * kc * nr
-    alone = caches.panels_alone and engine.depth == 1 and nr * c.b.dtype.width_bits >= LINE_BYTES * 8
-    alone = alone and forms.is_cached(c, engine, caches)
+    alone = engine.depth == 1 and nr * c.b.dtype.width_bits >= LINE_BYTES * 8
+    alone = alone and engine.steps(c.k) * c.n * engine.word.size_bytes <= caches.panels_alone
     alone = alone or has_weights(c) or runs_down(c) or has_windows(c)
     several = 1 if alone else min(GROUP, caches.group // panel_bytes, n_step)
     return max(1, several // wide) * wide

@@ -26,9 +26,10 @@ __all__ = ["COLUMNS", "InterleavedColumns", "InterleavedRows", "suits"]
 
 # Panels of B that pay for it, by the 32-bit lanes of a vector. Of 16 lanes (speed over that by rows, K = 32 to 128):
 # one panel 0.91 to 0.94, two 1.00, four 1.02, twelve 1.01. Four would do; heads of attention have so many, and a model
-# would compile both forms for them. Vectors of 8 lanes use up A half as fast, and gain half as much (Emerald Rapids,
-# float32: 512 x 512 x 192 0.99, 256 cubed 1.00, 512, 768 and 1024 cubed 1.02, 1.03, 1.03; float64 1024 cubed 1.025).
-_PANELS = {16: 12, 8: 24}
+# would compile both forms for them. Of eight the first micropanel may read B where it lies (Cascade Lake, 256 cubed
+# 1.05, 64 x 512 x 256 1.11). Vectors of 8 lanes use up A half as fast, and gain half as much (Emerald Rapids, float32:
+# 512 x 512 x 192 0.99, 256 cubed 1.00, 512, 768 and 1024 cubed 1.02, 1.03, 1.03; float64 1024 cubed 1.025).
+_PANELS = {16: 8, 8: 24}
 # Rows that are asked for before they are read: short runs of memory are over before the hardware's own prefetching
 # begins (Emerald Rapids, share of the time of 512 x 3072 x 768 without and with: 5.3 and 3.9 %).
 _ROWS_AHEAD = 12

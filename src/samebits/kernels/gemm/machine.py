@@ -55,6 +55,8 @@ class Caches:
         down_all: There KC is that of few rows while all rows of A by such a KC take at most so many bytes; a larger A
             is cut by the KC of many. On Zen 4 none is too large.
         down_whole: There K of at most so many words of float32 is one block however large A is: C is visited once.
+        whole: Where panels of float32 exist or are packed first, all of K is one block if 128 rows of it take at most
+            so many bytes: C is visited once, by a block of A that takes them.
         down_rows: Up to so many rows that also pays where they are a few such blocks and each packs B again: panels of
             all of B would leave the caches (GFLOP/s, staged and fused: 512 x 4096 x 4096 of bfloat16 195 and 208,
             512 x 3072 x 768 of float32 97 and 103; but 1024 cubed of float32 106 and 104, 2048 cubed of bfloat16 210
@@ -77,9 +79,9 @@ class Caches:
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
         rows_cached: Where rows of B are contiguous, words that come from a cache take at most so many bytes.
-        panels_alone: Whether panels of words of one element that come from a cache (`rows_cached`) are packed one at a
-            time, so that they stay in the first cache until they are used: the rows of the next one are in the second
-            cache by then (`following`).
+        panels_alone: Where rows of B are contiguous, and its words, of one element each, take at most so many bytes,
+            panels are packed one at a time, so that they stay in the first cache until they are used: the rows of the
+            next one are in the second cache by then (`following`).
     """
 
     near: int = 5 << 20
@@ -92,6 +94,7 @@ class Caches:
     windows_blocks: int = 1
     down_all: int = 1 << 40
     down_whole: int = 0
+    whole: int = 0
     down_rows: int = 640
     streamed_rows: int = 24
     streamed_cached: int = 24
@@ -102,13 +105,13 @@ class Caches:
     fused_rows: int = 40
     down_cached: int = 0
     rows_cached: int = 0
-    panels_alone: bool = False
+    panels_alone: int = 0
     result: int = 2 << 20
 
     @property
     def far(self) -> Caches:
         """The same where all right operands come from memory, as they are many."""
-        return replace(self, down_cached=0, rows_cached=0)
+        return replace(self, down_cached=0, rows_cached=0, panels_alone=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ SAPPHIRE_RAPIDS = replace(
         streamed_cached=12,
         down_cached=16 << 20,
         rows_cached=16 << 20,
-        panels_alone=True,
+        panels_alone=16 << 20,
     ),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
     sizes_of_blocks=replace(SHIPPED, a_bytes=48 << 10, kc=256, kc_few_rows=2048),
@@ -255,6 +258,12 @@ EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 # x 3072 1.05, 128 x 768 x 3072 1.07, 512 x 1024 x 4096 1.04, 256 x 1024 x 1024 0.99.
 # Rows packed on the way by KC 256 and 128: 32 x 768 x 768 74 and 84, 64 x 768 x 3072 79 and 90, 32 x 4096 x 4096 52
 # and 59, 128 x 768 x 768 111 and 115, 256 x 768 x 768 108 and 117, 256 x 3072 x 768 104 and 114.
+# K of 768 in one block, and in blocks of 512, which visit C twice, by a block of A of 384 KB; speed of the first over
+# the second: 640 cubed, 768 cubed and 768 x 768 x 3072 1.03, 256 x 768 x 768 and 1024 x 768 x 3072 packed 1.04, 128 x
+# 768 x 3072 packed 1.00; but K of 1024, 300 x 1024 x 1024 0.97, 128 x 1024 x 1024 packed 0.96.
+# Panels packed alone, and by 8, speed of the first over the second: 256 cubed 1.06, 64 x 256 x 256 1.08, 384 x 384 with
+# 32, 64, 128 and 256 rows 1.13, 1.07, 1.04, 1.04, 512 x 512 with 128 and 256 rows 1.07, 1.04; but of what the second
+# cache does not hold, where others work on the same core, 64 x 768 x 768 0.74, 64 x 1024 x 512 0.80.
 # Words of A read once, and every second row's twice: 1024 x 768 x 3072 of columns 114 and 119, 128 x 3072 x 768 100 and
 # 105, 64 x 768 x 768 of rows 92 and 98, 1024 cubed 117 and 118, float64 53 and 55; packed 1.00 to 1.015 times. Lines
 # of sums asked for in every call, and where they come from afar alone, speed over the first, A interleaved: packed 512
@@ -270,11 +279,13 @@ CASCADE_LAKE = replace(
     caches=Caches(
         down_all=384 << 10,
         down_whole=1024,
+        whole=384 << 10,
         windows_blocks=2,
         kc_fused=128,
         fused_rows=256,
         streamed_cached=15,
         rows_cached=2400 << 10,
+        panels_alone=1 << 20,
     ),
     sizes_of_wide=replace(SHIPPED, a_bytes=256 << 10, kc=512, kc_few_rows=1024),
     sizes_of_blocks=replace(SHIPPED, a_bytes=96 << 10, kc=256, kc_few_rows=2048),

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from samebits.codegen.isa import Isa
@@ -78,6 +78,8 @@ class Microtile:
     `interleaved`: whether A lies so; `pitch` does not matter then.
     `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
     `four_wide`: whether instructions of a turn are saved (`machine.Machine.four_wide`).
+    `chunk`: words of a chunk, where a call takes several (`tile_microkernel`).
+    `out`: the narrower floats that finished sums may become there.
     `in_steps`: whether A lies in steps of tiles (`tile_blocks`), each a block of the order; `pitch` is that of a step.
     """
 
@@ -95,6 +97,8 @@ class Microtile:
     interleaved: bool = False
     lies: bool = False
     four_wide: bool = False
+    chunk: int = 0
+    out: DType | None = None
     in_steps: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
@@ -190,10 +194,10 @@ class _MicroText:
 
     def gain(self, kc: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index) -> _Sums:
         """The sums of a chunk; meanwhile the lines of what they are added to are asked for."""
-        kept = [(t, t_step), (c, c_step)] if self.d.asks_for_sums(self.b.isa) else []
-        if not kept:
+        kept = ((t, t_step), (c, c_step)) if self.d.asks_for_sums(self.b.isa) else None
+        if kept is None:
             self.expect(c, c_step)
-        return self.turns(kc, kept) if kept or self.d.interleaved else self.chunk(kc)
+        return self.turns(kc, kept) if kept is not None or self.d.interleaved else self.chunk(kc)
 
     def chunk(self, kc: Index) -> _Sums:
         """The sums of a chunk, in the order of the tile."""
@@ -297,7 +301,7 @@ class _MicroText:
         for k in b.loop(low, whole, turn, carry=found):
             for u in range(turn):
                 if rows.start == 0 and u < UNROLL:
-                    self._ask(k, u)
+                    self._ask(k // UNROLL, k, u)
                 if u % count in chains:
                     self._step(found[u % count - chains.start], rows, k + u)
         for sums, first in zip(found, chains, strict=True):
@@ -305,27 +309,26 @@ class _MicroText:
                 self._step(sums, rows, k)
         return found
 
-    def turns(self, kc: Index, kept: Sequence[tuple[Pointer, Index]]) -> _Sums:
-        """The sums of a chunk. Turns ask for a line of each of the tiles in `kept`, some turns for one where
-        instructions are saved."""
+    def turns(self, kc: Index, kept: tuple[tuple[Pointer, Index], tuple[Pointer, Index]] | None) -> _Sums:
+        """The sums of a chunk. Turns ask for lines of the one of two tiles `kept` that comes from afar."""
         b, h, sums, read = self.b, self.d.h, self._zeros(range(self.d.h)), self.read
-        of_turn = h if self.d.interleaved else 1  # words of A for each of a row
-        whole, asked = kc // UNROLL * UNROLL, AskedSums(h, self.vectors * self.lanes, UNROLL)
-        spans = asked.spans(b, whole, *kept) if kept and self.d.four_wide else [(0, whole, kept)]
-        for low, high, tiles in spans:
-            for k in b.loop(low, high, UNROLL, carry=sums):
-                for tile in tiles:
-                    asked.ask(b, tile, k // UNROLL)
-                first = k * of_turn
+        of_turn = UNROLL * (h if self.d.interleaved else 1)  # words of A, of each row that lies by itself
+        count = kc // UNROLL
+        asked = AskedSums(h, self.vectors * self.lanes, self.d.engine.total, self.d.four_wide)
+        for low, high, tile in asked.spans(b, count, kept):
+            for turn in b.loop(low, high, carry=sums):
+                if tile is not None:
+                    asked.ask(b, tile, turn)
+                k, first = turn * UNROLL, turn * of_turn
                 if self.d.four_wide and self.vectors == _FOLDED and h >= _FOLDED_ROWS:
                     near = b.anchor(b.offset(read.a, first))
                     self.read, first = replace(read, a=near, again=b.anchor(near)), 0
                 for u in range(UNROLL):
-                    self._ask(k, u)
+                    self._ask(turn, k, u)
                     self._step(sums, range(h), k + u, first + u)
         self.read = read
-        for k in b.loop(whole, kc, carry=sums):
-            self._step(sums, range(h), k, whole * of_turn + (k - whole))
+        for k in b.loop(count * UNROLL, kc, carry=sums):
+            self._step(sums, range(h), k, count * of_turn + (k - count * UNROLL))
         return sums
 
     def _zeros(self, rows: range) -> _Sums:
@@ -385,7 +388,7 @@ class _MicroText:
         step = self.read.b_step if step is None else step
         return k * self.nr + (v // self.d.nv) * step + (v % self.d.nv) * self.lanes
 
-    def _ask(self, k: Index, u: int) -> None:
+    def _ask(self, turn: Index, k: Index, u: int) -> None:
         """Ask, before step u of a turn that begins at word k, for what follows: the next panel where many rows use each
         panel, at once, else the next row of this one. Rows asked for all at once wait for each other (M = 1, packed,
         Zen 4: 5 to 16 % of the time)."""
@@ -393,8 +396,8 @@ class _MicroText:
         if self.d.panels == 1 and self.d.h > 2:
             if not u:
                 for _ in self.b.when(self.read.asks < 2):
-                    self._ask_for_following(k // UNROLL)
-                self._ask_for_more(k // UNROLL, 1, 0)
+                    self._ask_for_following(turn)
+                self._ask_for_more(turn, 1, 0)
         elif weights is None or not u % max(1, LINE_BYTES // (weights.pointer.size_bytes * self.nr)):
             self._ask_for_row(k + u + (_AHEAD_WEIGHTS if weights else _AHEAD))
 
