@@ -144,6 +144,16 @@ def test_bits_are_those_of_the_three_operators(case: Any, kind: Any) -> None:
 
 
 @EACH
+def test_scales_and_zero_points_may_be_given_and_have_an_axis(case: Any) -> None:
+    due = answer(Bytes(case, U8).apart(), Bytes(case, U8).feed)
+    open_ones, vectors = Bytes(case, U8), Bytes(case, U8)
+    open_ones.feed, open_ones.known = open_ones.feed | open_ones.known, {}
+    vectors.known = {name: x.reshape(1) for name, x in vectors.known.items()}
+    for given in (open_ones, vectors):
+        assert answer(given.whole(), given.feed).tobytes() == due.tobytes()
+
+
+@EACH
 @KINDS
 def test_onnxruntime_is_a_step_away_at_most(case: Any, kind: Any) -> None:
     """Its sums and products are rounded elsewhere, so a result that is nearly a tie may fall on the other side."""
