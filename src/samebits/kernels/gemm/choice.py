@@ -317,9 +317,10 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements, is_plain = sizes.a_bytes // size, inner.engine.word is float32 and not inner.runs
     if inner.engine.takes_tiles and m > mr:
-        parts = max(1, -(-inner.steps // (TILED_BLOCK if is_fused else sizes.kc)))
+        longest, least = (sizes.kc, 1) if inner.runs else (TILED_BLOCK if is_fused else sizes.kc, TILED_BLOCK)
+        parts = max(1, -(-inner.steps // longest))
         kc = max(1, -(-inner.steps // (parts * inner.chunk))) * inner.chunk
-        return Blocks(elements // max(kc, TILED_BLOCK), _ALL, kc)
+        return Blocks(elements // max(kc, least), _ALL, kc)
     short = caches.kc_fused if is_fused and is_plain and m <= caches.fused_rows else KC_LEAST
     if has_windows(inner.c):
         longest = max(KC_LEAST, caches.windows_blocks * elements // max(m, 1) // KC_LEAST * KC_LEAST)

@@ -117,7 +117,7 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
         if reason is None:
             return STREAMED, ((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"),)
         rejected = ((STREAMED, reason),)
-    shortest = TILED_BLOCK if inner.engine.takes_tiles else KC_LEAST
+    shortest = TILED_BLOCK if inner.engine.takes_tiles and not inner.runs else KC_LEAST
     one_block = a_bytes // inner.engine.word.size_bytes // shortest if mc is None else mc
     if c.m <= one_block or not c.k:
         return FUSED, (*rejected, (STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))

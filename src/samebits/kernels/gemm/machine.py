@@ -20,7 +20,7 @@ from samebits.kernels.gemm.engine import FMA32, HALVES, NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
 from samebits.kernels.gemm.tiles import BLOCKS, Tile, of_blocks, of_tiles, tile_for
 from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
-from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Preferred, Sizes, Tuned
+from samebits.kernels.gemm.tuned import OF_TILED_BLOCKS, OF_TILES, SHIPPED, Preferred, Sizes, Tuned
 
 # Elements of 32 bits in a vector of 64 bytes.
 WIDE_LANES = 16
@@ -82,6 +82,10 @@ class Caches:
         panels_alone: Where rows of B are contiguous, and its words, of one element each, take at most so many bytes,
             panels are packed one at a time, so that they stay in the first cache until they are used: the rows of the
             next one are in the second cache by then (`following`).
+        result: Results of tiles that take more bytes are written past the caches, a line at a time, which else is read
+            first (Emerald Rapids, memory written by plain stores and past the caches: 8.5 and 22 GB/s; prototypes of
+            int8 products, operands packed, GOP/s: 1024 cubed 2,050 and 2,300, 2048 cubed 2,220 and 2,520, 4096 cubed
+            1,620 and 2,680).
     """
 
     near: int = 5 << 20
@@ -169,7 +173,7 @@ class Machine:
     def shipped(self, engine: Engine, isa: Isa) -> Tuned:
         """What the engine uses where nothing was measured."""
         if engine.takes_tiles:
-            return Tuned(engine.name, of_tiles(isa), self.sizes_of_tiles)
+            return Tuned(engine.name, of_tiles(isa), OF_TILED_BLOCKS if engine.sums_blocks else self.sizes_of_tiles)
         tile = of_blocks(self.blocks, isa) if engine.sums_blocks else tile_for(isa)
         tile = NIBBLES_TILE if engine in NIBBLES else tile
         wide = (self.sizes_of_blocks if engine.sums_blocks else None) or self.sizes_of_wide
