@@ -150,11 +150,11 @@ class Choice:
         return asks
 
     def passes(self, c: Contraction) -> bool:
-        """Whether results go past the caches (`Caches.result`): c's, all of K at a time, rows of whole lines."""
+        """Whether c's results go past the caches (`Caches.result`): rows of whole lines, which nothing reads again."""
         lines = [c.out.values.row, *c.out.values.batch]
         size = self.engine.total.size_bytes
         is_large = c.m * c.n * math.prod(c.batch) * size > self.result
-        return is_large and self.steps <= self.kc and not any(x * size % LINE_BYTES for x in lines)
+        return is_large and self.steps <= self.kc and self.parts == 1 and not any(x * size % LINE_BYTES for x in lines)
 
     @property
     def pitch(self) -> int:
