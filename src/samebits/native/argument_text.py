@@ -299,7 +299,7 @@ def _spec(m: Module, facts: ClassSlots) -> None:
     order = f.load(x, facts.spec["order"])
     _refuse(f, order.is_null)
     count = f.call("text", order, f.at(key, 24))
-    _refuse(f, count == 0)
+    _refuse(f, count == 0, count > ROOM - 3)
     f.ret(count + 3)
 
 

@@ -182,6 +182,21 @@ def test_sums_become_narrower_floats(isa: Isa) -> None:
                 assert_bits(out, due, (kind, spec.chunk, narrow.name))
 
 
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_results_lie_by_columns(isa: Isa) -> None:
+    """Which the epilogue turns, of more micropanels than wait for it together; packed panels cannot change places."""
+    m, k, n = 161, 19, 17
+    a, b = draw(int8, m, k), draw(int8, k, n, seed=1)
+    row = engine.named("int8 x int8 quads by tiles")
+    panels = np.zeros(gemm.packed_elements(k, n, isa, (), row), np.int32)
+    execute(gemm.plan_pack(k, n, Matrix(n, 1, (), int8), isa, 1, (), row, int8), [b, panels])
+    lying = Panels(gemm.panel_columns(isa, row), (), int8, row.name)
+    out = guard.empty((n, m), np.int32)
+    c = contraction(m, n, k, Matrix(k, 1, (), int8), lying, Matrix(1, m, (), int32))
+    execute(gemm.plan(c, isa, 1), [a, panels, out])
+    assert_bits(out.T.copy(), integers(a, b).astype(np.int32))
+
+
 def described(a: Array, b: Array, zeros: tuple[int, int]) -> tuple[gemm.Contraction, list[Array]]:
     """The product of two matrices with zero points, and its operands; the last is the result."""
     (m, k), n = a.shape, b.shape[1]

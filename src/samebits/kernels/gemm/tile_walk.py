@@ -68,7 +68,8 @@ def column(
     if d.may_pass:
         passes = b.choose(final & straight & (b.misaligned(kept, LINE_BYTES) == 0), b.index("passes"), 0)
     asked, each = text.asking.asked(b, following, call), text.asking.each(b, following)
-    together = _ALL if goes_out else _TOGETHER
+    # The epilogue turns one micropanel at a time.
+    together = _ALL if goes_out else 1 if d.epilogue.turned else _TOGETHER
     tall = b.max(b.min(text.tall, loops.p1) - loops.p0, 0)
     for tile, begin, end, height in (
         (text.tiles[0][1], 0, tall, text.height),
