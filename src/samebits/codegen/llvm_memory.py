@@ -206,7 +206,8 @@ class Memory(Shuffles):
             size_bytes = size * v.dtype.width_bits // 8
             # No processor has registers of other sizes.
             is_register = size_bytes & (size_bytes - 1) == 0
-            how = f"align {size_bytes}, !nontemporal !{{i32 1}}" if is_register else f"align {_align(p)}"
+            aligned = min(size_bytes, size * 4)  # elements of 64 bits are in two registers
+            how = f"align {aligned}, !nontemporal !{{i32 1}}" if is_register else f"align {_align(p)}"
             self.w.emit(f"store {kind} {part}, ptr {self._address(p, i + start)}, {how}")
             start += size
 

@@ -126,8 +126,8 @@ class Builder(Protocol):
         """Bytes from the last multiple of `size_bytes`, a power of two, to p."""
 
     def store_nontemporal(self, p: Pointer, i: Index, v: Vector) -> None:
-        """As `store`, but past the caches, of what nothing reads soon; the address is a multiple of v's size. `fence`
-        comes before another thread may read it."""
+        """As `store`, but past the caches, of what nothing reads soon; the address is a multiple of v's size, of half
+        where elements have 64 bits. `fence` comes before another thread may read it."""
 
     def fence(self) -> None:
         """What this thread has stored past the caches is in memory before anything that it stores from here on."""
