@@ -14,8 +14,8 @@ K is counted in words of the engine; packing alone knows elements. A guarded eng
 facts of A's block and B's columns allow it, and its `safe` form on the same words elsewhere. Integers of A that packing
 shifted to fit start their sums at what that adds to a column, from the facts of B, taken away (numerics.md section 3).
 
-Scratch: block of A | panels of B and their facts | what is kept of C | beside windows, microtiles between chunks |
-immediates; offsets are arguments.
+Scratch: block of A | panels of B and their facts | what is kept of C | beside windows and by tiles, microtiles that
+wait (`Macrokernel.waits`) | immediates; offsets are arguments.
 """
 
 from __future__ import annotations
