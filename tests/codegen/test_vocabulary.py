@@ -195,6 +195,34 @@ def test_load_index_extends_by_the_sign_of_the_dtype(isa: Isa, dtype: DType) -> 
     assert same_bits(y, x.astype(np.int64))
 
 
+def copy_past_caches(b: Builder, description: tuple[DType, int]) -> None:
+    """y = x, vectors of one width, past the caches; then how far y and y + 1 are behind a multiple of 64 bytes."""
+    dtype, width = description
+    x, y, found = b.pointer("x", dtype), b.pointer("y", dtype), b.pointer("found", int64)
+    for i in b.loop(0, b.index("n"), width):
+        b.store_nontemporal(y, i, b.load(x, i, width))
+    b.fence()
+    for i in range(2):
+        b.store(found, i, b.from_index(b.misaligned(b.offset(y, i), 64), int64))
+
+
+@pytest.mark.parametrize("dtype", [float32, int64, uint8], ids=lambda d: d.name)
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS], ids=lambda r: r.name)
+def test_stores_past_the_caches_are_stores(isa: Isa, dtype: DType) -> None:
+    for width in (16, 64) if dtype.size_bytes < 8 else (8, 16):
+        x, found = values(dtype, 5)[:64], np.full(2, -1, np.int64)
+        memory = np.zeros(x.nbytes + 64, np.uint8)
+        first = -memory.ctypes.data % 64
+        y = memory[first : first + x.nbytes].view(dtype.numpy)
+        spec = KernelSpec(copy_past_caches, (dtype, width), ("x", "y", "n", "found"), isa)
+        if isa.available:
+            execute(spec, [x, y, y.size, found])
+            assert found.tolist() == [0, dtype.size_bytes]
+        else:
+            aarch64.run_kernel(spec, [x, y, y.size, found], 0, 1)
+        assert same_bits(y, x)
+
+
 # -- making and moving ------------------------------------------------------------------------------------------
 
 

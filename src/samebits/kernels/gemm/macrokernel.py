@@ -239,6 +239,7 @@ class TaskLoops:
         following = text.asking.following(b, self.operands["b"], j, size, (self.j0, self.j1), pc, kc)
         chunks = b.max((kc + (d.chunk - 1)) // d.chunk, 1)
         if d.b == WINDOWS:
+            assert not (d.checked or d.shift)  # no plan of windows looks at facts
             for q in b.loop(0, chunks):
                 ck = q * d.chunk
                 words = b.min(kc - ck, d.chunk)
