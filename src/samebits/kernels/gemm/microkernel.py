@@ -78,8 +78,6 @@ class Microtile:
     `interleaved`: whether A lies so; `pitch` does not matter then.
     `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
     `four_wide`: whether instructions of a turn are saved (`machine.Machine.four_wide`).
-    `chunk`: words of a chunk, where a call takes several (`tile_microkernel`).
-    `out`: the narrower floats that finished sums may become there.
     `in_steps`: whether A lies in steps of tiles (`tile_blocks`), each a block of the order; `pitch` is that of a step.
     """
 
@@ -97,8 +95,6 @@ class Microtile:
     interleaved: bool = False
     lies: bool = False
     four_wide: bool = False
-    chunk: int = 0
-    out: DType | None = None
     in_steps: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:

@@ -178,9 +178,9 @@ def _microtile(
     if engine.takes_tiles:
         from samebits.kernels.gemm import tile_microkernel  # which few machines run
 
-        chunk, out = 0 if engine.exact else d.chunk, d.epilogue.converts
-        tile = Microtile(engine, h, d.tile.nv, panels, 0, d.accumulates, chunk=chunk, out=out)
-        return tile_microkernel.function(tile, isa)
+        chunk = 0 if engine.exact else d.chunk
+        column = tile_microkernel.TiledColumn(engine, h, d.tile.nv, chunk, d.accumulates, d.epilogue.converts)
+        return tile_microkernel.function(column, isa)
     in_steps = d.by_tiles
     pitch = TILE_LANES if in_steps else 0 if d.interleaved else d.pitch
     tile = Microtile(

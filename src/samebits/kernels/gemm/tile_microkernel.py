@@ -27,7 +27,7 @@ from samebits.dtypes import DType, int32, uint8
 from samebits.frozen import dataclass
 from samebits.kernels import convert
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.microkernel import UNROLL, Microtile
+from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.plan import LINE_BYTES
 
 # Words along K of a tile, and tiles of columns that are multiplied together.
@@ -38,6 +38,22 @@ _ROWS = 4
 _LEVEL = 2
 
 
+@dataclass(frozen=True, slots=True)
+class TiledColumn:
+    """What specialises the text: micropanels of `h` rows by a panel of `nv` vectors, by one engine's steps.
+
+    `chunk`: words of a chunk; 0 of integers.   `accumulates`: whether a sum may begin as -0.
+    `out`: the narrower floats that finished sums may become.
+    """
+
+    engine: Engine
+    h: int
+    nv: int
+    chunk: int
+    accumulates: bool
+    out: DType | None
+
+
 def parameters(engine: Engine, out: DType | None = None) -> tuple[DType | None, ...]:
     """What every column of microtiles of an engine takes, as `Builder.function` names it."""
     word, total = engine.word, engine.total
@@ -46,13 +62,13 @@ def parameters(engine: Engine, out: DType | None = None) -> tuple[DType | None, 
 
 
 @functools.lru_cache(maxsize=1024)
-def function(tile: Microtile, isa: Isa) -> FunctionSpec:
+def function(column: TiledColumn, isa: Isa) -> FunctionSpec:
     """A column's function."""
-    return FunctionSpec(tile_column, tile, parameters(tile.engine, tile.out), isa, unroll=False)
+    return FunctionSpec(tile_column, column, parameters(column.engine, column.out), isa, unroll=False)
 
 
 def tile_column(
-    b: Builder, d: Microtile, kc: Index, a: Pointer, a_step: Index, panel: Pointer, count: Index, t: Pointer,
+    b: Builder, d: TiledColumn, kc: Index, a: Pointer, a_step: Index, panel: Pointer, count: Index, t: Pointer,
     t_step: Index, c: Pointer, c_step: Index, last: Index, passes: Index, following: Pointer, following_step: Index,
     following_each: Index, asks: Index, *out: Any,
 ) -> None:  # fmt: skip
@@ -100,7 +116,7 @@ class _NextPanel:
 class _ColumnText:
     """The microtiles of a panel being emitted, `across` tiles of its columns from j on at a time."""
 
-    def __init__(self, b: Builder, d: Microtile, kc: Index, panel: Pointer, ends: _Ends) -> None:
+    def __init__(self, b: Builder, d: TiledColumn, kc: Index, panel: Pointer, ends: _Ends) -> None:
         self.b, self.d, self.kc, self.panel, self.ends = b, d, kc, panel, ends
         self.nr = d.nv * d.engine.lanes(b.isa)
         # Words of a chunk: of integers all.
