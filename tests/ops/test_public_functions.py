@@ -265,8 +265,8 @@ def test_every_argument_of_another_function_is_varied() -> None:
 
 def test_every_option_of_a_product_is_given() -> None:
     fields = {name for call in calls.calls("matmul") for name in call.options}
-    # What out holds is added to by gradients alone.
-    assert {field.name for field in dataclasses.fields(Options)} - {"accumulates"} <= fields
+    # What out holds is added to by gradients alone, and of a constant bias models say whether it fits.
+    assert {field.name for field in dataclasses.fields(Options)} - {"accumulates", "bias_fits"} <= fields
     used = {call.options.get("activation") for call in calls.calls("matmul")}
     assert used == {None, *ACTIVATIONS}
 
