@@ -24,7 +24,7 @@ from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Sizes
 
 _HIGHEST, _WIDEST = 16, 4
 _A_BYTES = tuple(kib * 1024 for kib in (384, 192, 768))
-_OF_TILES = tuple(kib * 1024 for kib in (1024, 512, 1536))
+_A_BYTES_OF_TILES = tuple(kib * 1024 for kib in (1024, 512, 1536))
 _KC = (2048, 256, 512, 1024)
 
 
@@ -47,7 +47,7 @@ def tiles(isa: Isa, engine: Engine, quick: bool = False) -> list[Tile]:
 
 def sizes(engine: Engine, quick: bool = False) -> list[Sizes]:
     """Sizes of cache blocks, the shipped ones first; `quick`: one thing other than shipped in each."""
-    shipped, every = (OF_TILES, _OF_TILES) if engine.takes_tiles else (SHIPPED, _A_BYTES)
+    shipped, every = (OF_TILES, _A_BYTES_OF_TILES) if engine.takes_tiles else (SHIPPED, _A_BYTES)
     found = [replace(shipped, a_bytes=a, kc=kc, kc_few_rows=2 * kc) for a in every for kc in _KC]
     if quick:
         found = [x for x in found if shipped.a_bytes == x.a_bytes or shipped.kc == x.kc]

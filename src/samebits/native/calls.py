@@ -38,8 +38,8 @@ MakerOf = tuple[Callable[..., object] | None, object, object]
 _KEPT = 4096
 _records: dict[bytes, tuple[Any, ...]] = {}
 _SYMBOLS = ("state", "method_known")
-# By the class of packed matrices, the addresses that steps came by.
-_linked: dict[type, tuple[int, ...]] = {}
+# By the classes that `known` takes, the addresses that steps came by.
+_linked: dict[tuple[type, type], tuple[int, ...]] = {}
 # DLPackExchangeAPI: managed_tensor_allocator, managed_tensor_to_py_object_no_sync, dltensor_from_py_object_no_sync.
 _OF_TORCH = ("torch_type", "parameter_type", "increment_version", "function_modes", "is_tracing")
 _API = {"torch_allocate": 16, "torch_object": 32, "torch_borrow": 40}
@@ -94,7 +94,7 @@ def steps(packed: type, spec: type) -> Iterator[bool]:
     if objects.is_known() and objects.array_is_known():
         unit, _ = _written(packed, spec)
         yield True
-        _linked[packed] = yield from compile.arrive(unit, _SYMBOLS)
+        _linked[packed, spec] = yield from compile.arrive(unit, _SYMBOLS)
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def _compiled(packed: type, spec: type) -> tuple[Any, dict[str, ctypes.c_size_t]
         return None
     try:
         unit, places = _written(packed, spec)
-        state, method = _linked.pop(packed, ()) or compile.addresses(unit, _SYMBOLS)
+        state, method = _linked.pop((packed, spec), ()) or compile.addresses(unit, _SYMBOLS)
     except (errors.NativeError, ValueError):
         return None
     named: dict[str, object] = {

@@ -149,10 +149,11 @@ class Choice:
             asks *= 2
         return asks
 
-    def passes(self, c: Contraction) -> bool:
-        """Whether c's results go past the caches (`Caches.result`): rows of whole lines, which nothing reads again."""
+    @property
+    def passes(self) -> bool:
+        """Whether results go past the caches (`Caches.result`): rows of whole lines, which nothing reads again."""
+        c, size = self.c, self.engine.total.size_bytes
         lines = [c.out.values.row, *c.out.values.batch]
-        size = self.engine.total.size_bytes
         is_large = c.m * c.n * math.prod(c.batch) * size > self.result
         return is_large and self.steps <= self.kc and self.parts == 1 and not any(x * size % LINE_BYTES for x in lines)
 

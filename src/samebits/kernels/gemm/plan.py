@@ -275,7 +275,7 @@ class _Planning:
             "b_facts": b_facts, "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
         if d.may_pass:
-            values["passes"] = int(x.passes(c))
+            values["passes"] = int(x.passes)
         values |= d.functions(x.rows, x.wide, x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         moving = {"a": left.batch, "b": b_batch, **_batch_strides(c)}

@@ -128,7 +128,7 @@ class _ColumnText:
         self.rest_a = b.local(int32, self.down * TILE_ROWS * TILE_LANES)
         self.rest_b = b.local(int32, TILE_ROWS * TILE_LANES * _ACROSS)
         self.part = b.local(d.engine.accumulator, self.down * _ACROSS * TILE_ROWS * TILE_LANES)
-        self.total = b.local(d.engine.total, d.h * _ACROSS * TILE_LANES) if d.chunk else ends.c
+        self.total = b.local(d.engine.total, d.h * _ACROSS * TILE_LANES)
         self.turn(0)
 
     def turn(self, j: int) -> None:

@@ -39,7 +39,7 @@ SHIPPED = Sizes()
 # rows, and by 2048 and 128: chunk 128 1.32 and 1.46, chunk 512 1.50 and 1.66).
 OF_TILES = Sizes(a_bytes=1024 * 1024, kc=2048)
 # Where tiles sum scaled blocks, A and the scales come in pieces that stay near (Emerald Rapids, 1024 cubed of int8 by
-# 64 and by 128, of the speed of vectors by 256 rows and KC 1024: 1.3 and 1.4; by 128 rows and KC 256: 1.6 and 1.5).
+# 64 and by 128, of the speed of vectors in three runs: 256 rows and KC 1024 1.3 and 1.4, 128 and 256 1.6 and 1.5).
 OF_TILED_BLOCKS = Sizes(a_bytes=128 * 1024, kc=256)
 
 
