@@ -22,7 +22,7 @@ def line_errors(
     several, width = 2 * pairs // along, encoder.element.width_bits
     assert several * along == 2 * pairs  # blocks are whole within a vector
     for at in b.loop(0, blocks, several):
-        given = [spread(b, b.load(getattr(tables, name), at, several), pairs) for name in encoder.takes(plain)]
+        given = [spread(b, b.load(getattr(tables, name), at, several), pairs) for name in encoder.takes(b, plain)]
         factor = spread(b, b.load(tables.factor, at, several), pairs)
         x = load_pairs(b, source, at * along, pairs)
         codes, squares = encoder.lanes(b, x, given, given, plain), []

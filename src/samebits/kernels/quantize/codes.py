@@ -16,16 +16,17 @@ import numpy as np
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.conversions import Conversion
-from samebits.dtypes import DType, bfloat16, float32, int32, uint8, uint16, uint32
+from samebits.dtypes import DType, bfloat16, float4_e2m1fn, float32, int32, uint8, uint16, uint32
 from samebits.frozen import dataclass
 from samebits.kernels import convert, rounding
+from samebits.kernels.quantize import halves
 from samebits.kernels.quantize.formulas import ElementRule
 
 _SIGN = 1 << 31
 _INFINITY = 0x7F800000
 # What a quotient is quickly found by: factors of few bits and of an exponent such that no step of it leaves the range
 # of normal numbers where the code of an element could depend on it.
-_FEW_BITS, _FRACTION = 0x000001FF, 0x007FFFFF
+_FEW_BITS, _SHORT_BITS, _FRACTION = 0x000001FF, 0x000FFFFF, 0x007FFFFF
 _NEAR_ONE = 80
 # A number between 2^23 and 2^24, whose ulp is 1, with room for codes above it.
 _WHOLE = 1.5 * 2**23
@@ -61,6 +62,7 @@ class Encoder:
     """How numbers become codes of one element format by a rule.
 
     Attributes:
+        x: The format of numbers.
         element: The format, of 4, 6 or 8 bits.
         rule: How a code follows from a number and the factor of its block.
         powers: Whether factors are powers of two, where the rule divides.
@@ -69,6 +71,7 @@ class Encoder:
         drawn: Whether codes are rounded stochastically; then all are encoded plainly.
     """
 
+    x: DType
     element: DType
     rule: ElementRule
     powers: bool
@@ -82,19 +85,34 @@ class Encoder:
         Elsewhere no number is NaN and no factor negative, and division is what `_quotient` and `_scaled` make of it.
         """
         bits, largest = b.bitcast(factor, uint32), b.bitcast(amax, uint32)
-        infinity = b.like(bits, _INFINITY)
+        infinity, divides = b.like(bits, _INFINITY), self.rule.apply == "divide"
         odd = b.invert(b.less(largest, infinity))
-        if self.rule.apply == "multiply":
+        if self.by_halves(b):
+            odd = b.bit_or(odd, b.invert(halves.is_within(b, amax, factor, divides)))
+        if not divides:
             return b.bit_or(odd, b.invert(b.less(bits, infinity)))
         low = (float32.bias - _NEAR_ONE) << float32.mantissa_bits
         far = b.less(b.like(bits, 2 * _NEAR_ONE << float32.mantissa_bits), b.sub(bits, b.like(bits, low)))
-        if self.codebook is not None:
+        if self._is_twice:
             return b.bit_or(odd, far)
-        fraction = b.like(bits, _FRACTION if self.powers else _FEW_BITS)
-        many = b.invert(b.equal(b.bit_and(bits, fraction), b.like(bits, 0)))
+        few = _FRACTION if self.powers else _SHORT_BITS if self.by_halves(b) else _FEW_BITS
+        many = b.invert(b.equal(b.bit_and(bits, b.like(bits, few)), b.like(bits, 0)))
         return b.bit_or(odd, b.bit_or(far, many))
 
-    def takes(self, plain: bool) -> tuple[str, ...]:
+    def by_halves(self, b: Builder) -> bool:
+        """Whether codes of two elements are looked up at a time (`halves`): where that is one instruction, and ties are
+        products without an error, or far enough from others."""
+        rule, exact = self.rule, self.powers or self.rule.factors == "short"
+        usual = rule.ties == "even" and rule.zero == "kept" and rule.within is float32 and not self.drawn
+        fits = self.element is float4_e2m1fn and self.x.width_bits == 16 and "lookup" in b.isa.instructions
+        return fits and exact and usual
+
+    @property
+    def _is_twice(self) -> bool:
+        """Whether a quotient is made right in two steps, as factors have any number of bits."""
+        return self.codebook is not None or self.rule.factors == "many"
+
+    def takes(self, b: Builder, plain: bool) -> tuple[str, ...]:
         """What `lanes` needs of blocks: their factor, its inverse, or both; plainly also the code of NaN; and last the
         zero point."""
         zero = () if self.zero is None else ("zero",)
@@ -102,7 +120,8 @@ class Encoder:
             return ("factor", "nan", *zero)
         if self.rule.apply == "multiply":
             return ("factor", *zero)
-        return ("inverse", *zero) if self.powers else ("factor", "inverse", *zero)
+        alone = self.powers or self.by_halves(b)
+        return ("inverse", *zero) if alone else ("factor", "inverse", *zero)
 
     def lanes(
         self,
@@ -118,6 +137,9 @@ class Encoder:
         Args:    of_even, of_odd: what `takes` names, for the elements of pairs.   plain: see `is_plain`.
                  words: of even and odd elements, where they are rounded stochastically.
         """
+        if pairs.both is not None and not plain and self.by_halves(b):
+            even, odd = (magnitude(b, x) for x in (pairs.even, pairs.odd))
+            return halves.codes(b, even, odd, pairs.both, (of_even[-1], of_odd[-1]))
         width = self.element.width_bits
         ones = (1 << (width - 1)) - 1
         (even, even_sign), (odd, odd_sign) = (
@@ -130,7 +152,7 @@ class Encoder:
         else:
             both = b.bit_and(pairs.both, b.like(pairs.both, 0x80008000))
             low, high = b.shift_right(both, 16 - width), b.shift_right(both, 32 - 2 * width)
-        codes = _chosen(b, (1 << width) - 1, even, b.shift_left(odd, width))
+        codes = halves.chosen(b, (1 << width) - 1, even, b.shift_left(odd, width))
         if self.element.is_integer:
             return codes
         if not self._is_clean:
@@ -150,7 +172,7 @@ class Encoder:
             y = self._scaled(b, x, of_block if zero is None else of_block[:-1])
             signed = b.bitcast(y, uint32)
         else:
-            y = self._scaled(b, b.bitcast(b.bit_and(bits, b.like(bits, _SIGN - 1)), float32), of_block)
+            y = self._scaled(b, magnitude(b, x), of_block)
             signed = bits
         if self.rule.within is not float32:
             y = convert.number(b, convert.cast(b, y, self.rule.within))
@@ -232,7 +254,7 @@ class Encoder:
             return b.mul(x, of_block[0])
         factor, inverse = of_block
         first = b.mul(x, inverse)
-        for _ in range(1 if self.codebook is None else 2):
+        for _ in range(2 if self._is_twice else 1):
             first = b.fma(b.fma(b.neg(first), factor, x), inverse, first)
         return first
 
@@ -317,9 +339,10 @@ def _below(x: float) -> float:
     return float(near if float(near) <= x else np.nextafter(near, np.float32(-np.inf)))
 
 
-def _chosen(b: Builder, mask: int, x: Vector, y: Vector) -> Vector:
-    """Bits of x where the mask has them, else of y."""
-    return b.bit_or(b.bit_and(x, b.like(x, mask)), b.bit_and(y, b.like(y, 0xFFFFFFFF ^ mask)))
+def magnitude(b: Builder, x: Vector) -> Vector:
+    """A float32 without its sign."""
+    bits = b.bitcast(x, uint32)
+    return b.bitcast(b.bit_and(bits, b.like(bits, _SIGN - 1)), float32)
 
 
 def spread(b: Builder, of_block: Vector, pairs: int) -> Vector:

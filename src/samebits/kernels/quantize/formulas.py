@@ -11,13 +11,14 @@ from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass
 from samebits.kernels.expression import Expression
 
-__all__ = ["Apply", "ElementRule", "Formulas", "Nan", "Statistic", "Ties", "Zero"]
+__all__ = ["Apply", "ElementRule", "Factors", "Formulas", "Nan", "Statistic", "Ties", "Zero"]
 
 Statistic = Literal["amax", "range"]
 Nan = Literal["propagate", "finite"]
 Apply = Literal["multiply", "divide"]
 Ties = Literal["even", "zero"]
 Zero = Literal["kept", "positive", "negative", "unsigned"]
+Factors = Literal["short", "few", "many"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,16 @@ class ElementRule:
         zero: The sign of the code where the scaled number is zero: its own (`kept`), or always that; `unsigned`: what
             is rounded to zero is +0 too.
         within: What the scaled number is rounded to before its code is found.
+        factors: How many significant bits factors have where numbers are divided by them: any number (`many`), or that
+            of `few` or of `short` ones, by which division is quicker and which others only seldom stand among: 15, or
+            the 4 of float8_e4m3fn.
     """
 
     apply: Apply
     ties: Ties = "even"
     zero: Zero = "kept"
     within: DType = float32
+    factors: Factors = "few"
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class LinesText:
     def encoder(self) -> Encoder:
         """How numbers become codes."""
         powers = self.scale.is_float and self.scale.mantissa_bits == 0
-        return Encoder(self.element, self.formulas.element, powers, self.zero, self.codebook, bool(self.drawn))
+        return Encoder(self.x, self.element, self.formulas.element, powers, self.zero, self.codebook, bool(self.drawn))
 
 
 def lanes_of(isa: Isa) -> int:
@@ -316,7 +316,7 @@ class _QuantizedChunk:
     def _encode(self, source: Pointer, elements: Pointer, plain: bool, words: Pointer | None) -> None:
         """Encode all groups of elements."""
         b, d, pairs = self.b, self.d, self.pairs
-        tables = [getattr(self.tables, name) for name in self.encoder.takes(plain)]
+        tables = [getattr(self.tables, name) for name in self.encoder.takes(b, plain)]
         of_line = [b.splat(b.load(table, 0, 1), pairs) for table in tables] if d.shared == "line" else []
         several, times = several_and_times(d.along, pairs) if d.shared == "block" else (2 * pairs, 1)
         blocks = d.along if d.shared == "block" else 1

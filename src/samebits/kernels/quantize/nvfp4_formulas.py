@@ -78,7 +78,7 @@ def _product(scale: Quantity, amax: Quantity, g: Quantity) -> Quantity:
 def four_over_six(row: BlockFormat, x: DType) -> Formulas:
     """As `exact`, but A becomes 6 or 4, whichever is nearer to x; g leaves room for scales of A / 4."""
     parts = _exact_whole(4 * _LARGEST_SCALE), _exact_scale(row, _LARGEST), _product
-    found = _formulas(row, parts, constant(0, uint8), ElementRule("divide"), "finite")
+    found = _formulas(row, parts, constant(0, uint8), ElementRule("divide", factors="short"), "finite")
     return replace(found, other=expression(_exact_scale(row, 4.0), float32, float32))
 
 
@@ -91,7 +91,7 @@ def exact(row: BlockFormat, x: DType) -> Formulas:
     """
 
     parts = _exact_whole(_BOTH), _exact_scale(row, _LARGEST), _product
-    return _formulas(row, parts, constant(0, uint8), ElementRule("divide"), "finite")
+    return _formulas(row, parts, constant(0, uint8), ElementRule("divide", factors="short"), "finite")
 
 
 def torchao(row: BlockFormat, x: DType) -> Formulas:
@@ -177,7 +177,8 @@ def modelopt(row: BlockFormat, x: DType) -> Formulas:
     def factor(scale: Quantity, amax: Quantity, s: Quantity) -> Quantity:
         return scale.to(float32) * s
 
-    return _formulas(row, (whole, scale, factor), constant(7, uint8), ElementRule("divide", zero="positive"))
+    rule = ElementRule("divide", zero="positive", factors="many")
+    return _formulas(row, (whole, scale, factor), constant(7, uint8), rule)
 
 
 def compressed_tensors(row: BlockFormat, x: DType) -> Formulas:
@@ -195,4 +196,5 @@ def compressed_tensors(row: BlockFormat, x: DType) -> Formulas:
         return scale.to(float32) / g
 
     nan = 0x8 if x is bfloat16 else 0x0
-    return _formulas(row, (whole, scale, factor), constant(nan, uint8), ElementRule("divide", zero="positive"))
+    rule = ElementRule("divide", zero="positive", factors="many")
+    return _formulas(row, (whole, scale, factor), constant(nan, uint8), rule)
