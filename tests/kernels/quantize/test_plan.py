@@ -106,6 +106,24 @@ def test_a_global_scale_is_taken_as_it_is_given(isa: Isa) -> None:
         Case(NVFP4, dialects.of("nvfp4/torchao-0.18"), x, np.array(given, np.float32)).check(isa)
 
 
+# Heights around the lines that are walked side by side, and around runs of them; widths around whole vectors, and a
+# chunk and the next.
+HEIGHTS, WIDTHS = (1, 3, 4, 5, 8, 9, 65), (63, 64, 192, 2112)
+
+
+@rows.in_turn(
+    "isa, name", ("fp8-column", "int8-column", "uint4-column-zero", "fp8-128x128"), 2, among=rows.COMPILED_ROWS
+)
+def test_columns_of_every_height(isa: Isa, name: str) -> None:
+    row = formats.of(name)
+    for number, height in enumerate(HEIGHTS):
+        for width in WIDTHS:
+            x = numbers((2, height, width + width % (8 // row.element.width_bits)), seed=number)
+            Case(row, dialects.default(row), guarded(x, at_start=bool(number % 2))).check(isa)
+    x[1, 5, 7] = np.nan
+    Case(row, dialects.default(row), x).check(isa)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(threads: int) -> None:
     isa = rows.COMPILED_ROWS[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass
@@ -16,6 +18,8 @@ COLUMNS_PARAMETERS = ("partial", "spans", "span", "each", "runs", "height", "lin
 WHOLE_PARAMETERS = ("partial", "count", "scale")
 # Vectors that are walked side by side.
 _ABREAST = 8
+# Lines that are walked side by side where columns are looked at: largest magnitudes are read once for so many.
+_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +108,27 @@ def columns_text(b: Builder, d: Partial) -> None:
                 for k, part in enumerate(d.parts):
                     for i in b.loop(begin, end, width):
                         b.store(partial, k * n + i, b.constant(0, codes, width), end - i)
-                    for line in b.loop(0, each):
-                        cursor = lines.row(r)
-                        place = b.offset(cursor.places[0], line * b.index("line"))
-                        _add_columns(
-                            b, d, Cursor(b, cursor.classes, (place,)), part, b.offset(partial, k * n), begin, end
-                        )
+                    together = each // _LINES * _LINES
+                    for first, stop, count in ((0, together, _LINES), (together, each, 1)):
+                        for line in b.loop(first, stop, count):
+                            cursor = lines.row(r)
+                            places = [b.offset(cursor.places[0], (line + j) * b.index("line")) for j in range(count)]
+                            some = [Cursor(b, cursor.classes, (place,)) for place in places]
+                            _add_columns(b, d, some, part, b.offset(partial, k * n), begin, end)
 
 
-def _add_columns(b: Builder, d: Partial, x: Cursor, part: Part, largest: Pointer, begin: Index, end: Index) -> None:
-    """Take a line's columns begin .. end-1 into the largest magnitudes."""
+def _add_columns(
+    b: Builder, d: Partial, lines: Sequence[Cursor], part: Part, largest: Pointer, begin: Index, end: Index
+) -> None:
+    """Take columns begin .. end-1 of some lines into the largest magnitudes."""
     width = _ABREAST // 2 * b.isa.lanes
 
     def one(i: Index, count: Index | None) -> None:
-        code = b.bitcast(x.load(0, i, width, count), largest.dtype)
-        code = b.maximum(b.load(largest, i, width, count), magnitudes.without_sign(b, code, d.x, part))
-        b.store(largest, i, code, count)
+        found = b.load(largest, i, width, count)
+        for x in lines:
+            code = b.bitcast(x.load(0, i, width, count), largest.dtype)
+            found = b.maximum(found, magnitudes.without_sign(b, code, d.x, part))
+        b.store(largest, i, found, count)
 
     whole = begin + (end - begin) // width * width
     for i in b.loop(begin, whole, width):

@@ -35,12 +35,16 @@ from samebits.kernels.words import words_room
 _TASK = 1 << 15
 # Elements of a chunk: with its codes and scales it lies in the first cache; of several lines in the second.
 _CHUNK = 2048
+# Columns of which the largest magnitudes lie in the first cache.
+_COLUMNS = 4096
 # Elements of one task where they are only read.
 _READ = 1 << 16
 # Elements that are taken for a block where blocks are no parts of a line; the least that a block may have.
 _STRETCH, _LEAST = 128, 16
 # Runs of lines of which the largest magnitudes of columns are kept, and the fewest lines of a run.
 _RUNS, _RUN = 16, 64
+# Lines of a run where each column has a scale: so often those of a chunk are read from the first cache.
+_ROWS = 8
 # Scales that one task finds, where they are found apart.
 _SCALES = 1 << 11
 # Bytes of a number in tables and of a largest magnitude.
@@ -237,8 +241,8 @@ class _LinesPlanner:
 
     @property
     def runs(self) -> tuple[int, int]:
-        """Lines that share scales, and how many runs of them a matrix has."""
-        each = max(self.row.block[0] or self.shape[-2], 1) if self.several else 1
+        """Lines of a run, which share scales, and how many runs a matrix has."""
+        each = max(self.row.block[0] or self.shape[-2], 1) if self.several else _ROWS if self.by_columns else 1
         return each, -(-self.shape[-2] // each)
 
     @property
@@ -332,8 +336,8 @@ class _LinesPlanner:
         partial = global_text.Partial(self.dtype, parts, False, way.classes[0], way.above)
         parameters = (*global_text.COLUMNS_PARAMETERS, *way.parameters())
         spec = KernelSpec(global_text.columns_text, partial, parameters, self.isa)
-        spans = -(-n // _CHUNK)
-        numbers = (Operand(len(self.operands)), spans, _CHUNK, each, max(runs, 1), height, self.strides[-2])
+        spans = -(-n // _COLUMNS)
+        numbers = (Operand(len(self.operands)), spans, _COLUMNS, each, max(runs, 1), height, self.strides[-2])
         tasks = 0 if 0 in self.shape else way.rows * spans
         return Step(spec, tasks, (*numbers, *way.arguments((Operand(0),)))), runs
 
@@ -413,4 +417,5 @@ class _LinesPlanner:
             above=above,
             drawn="" if self.order is None else "counted" if self.order[-1] == 1 else "apart",
             height=self.row.block[0] or 1,
+            rows=self.by_columns,
         )

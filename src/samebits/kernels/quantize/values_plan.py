@@ -31,7 +31,9 @@ from samebits.kernels.walk import BLOCKS, Axis, Walk
 # Elements of one task: microseconds of work, so that threads can share it.
 _TASK = 1 << 15
 # Elements of a chunk: with its scales it lies in the first cache.
-_CHUNK = 2048
+_CHUNK, _LONG_CHUNK = 2048, 4096
+# Lines that are made together where each column has a scale, which is then decoded once for so many.
+_ROWS = 8
 # Elements that are taken for a block where a scale is not that of a block of a line; the least that a block may have.
 _STRETCH, _LEAST = 128, 16
 # The operands of the kernel's walk, and those of which a block of lines has one.
@@ -172,18 +174,26 @@ class _ValuesPlanner:
     along: int
 
     @property
+    def chunk(self) -> int:
+        """Elements of a chunk: long ones where runs of lines are made, so that those are read as they lie."""
+        return _LONG_CHUNK if self.shared == "element" else _CHUNK
+
+    @property
     def scratch_bytes(self) -> int:
         """Of each element of a chunk its scale, its zero point, and what is made of it, as float32; and its code."""
-        return in_lines(_CHUNK * 12 + _CHUNK * self.row.element.width_bits // 8)
+        return in_lines(self.chunk * 12 + self.chunk * self.row.element.width_bits // 8)
 
     def step(self, band: _Band) -> Step:
         """The step for some lines."""
         n, along = self.shape[-1], self.along
         way = self._walk(band)
-        found = shares(way.rows, way.inner.extent, _CHUNK // along, _TASK // along)
+        each, runs = self._runs(band)
+        found = shares(way.rows, way.inner.extent, self.chunk // along, max(1, _TASK // (along * each)))
         length = way.inner.extent * along if n % along == 0 else n
-        chunk, out = _CHUNK // along, self.known["out"][-1]
-        numbers = (way.rows, found.lines, found.spans, found.span, chunk, length, out)
+        chunk, out = self.chunk // along, self.known["out"][-1]
+        of_line = self._strides(-2) if len(self.shape) > 1 else (0,) * len(_ORDER)
+        lines = (each, max(runs, 1), band.each, of_line[0], of_line[1])
+        numbers = (way.rows, found.lines, found.spans, found.span, chunk, length, out, *lines)
         spec = KernelSpec(text, self._numbers(way), (*PARAMETERS, *way.parameters()), self.isa)
         addresses = [self._address(name, band) for name in _ORDER]
         return Step(spec, 0 if 0 in self.shape else found.tasks, (*numbers, *way.arguments(addresses)))
@@ -223,10 +233,16 @@ class _ValuesPlanner:
             of_line = self._strides(-2)
             shared = [name in _PER_BLOCK for name in _ORDER]
             pairs = [(s, 0) if one else (s * band.each, s) for one, s in zip(shared, of_line, strict=True)]
-            axes += [Axis(band.count, tuple(s for s, _ in pairs)), Axis(band.each, tuple(s for _, s in pairs))]
+            each, runs = self._runs(band)
+            axes += [Axis(band.count, tuple(s for s, _ in pairs)), Axis(runs, tuple(s * each for _, s in pairs))]
         of_scales = {"block": 1, "line": 0, "element": along}[self.shared]
         steps = (along * self.known["out"][-1], along * self.row.element.width_bits // 8, of_scales, of_scales, 0)
         return blocks_walk(axes, n, along, steps)
+
+    def _runs(self, band: _Band) -> tuple[int, int]:
+        """Lines that are made together, as they have the same scales for their elements, and how many runs of them."""
+        each = _ROWS if self.shared == "element" else 1
+        return each, -(-band.each // each)
 
     def _strides(self, axis: int) -> Strides:
         """Of every operand of the walk, of elements in bytes; 0 of what is not there."""

@@ -6,6 +6,7 @@ two a lane. A chunk that is short or whose result does not lie densely goes thro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
@@ -16,7 +17,10 @@ from samebits.kernels.quantize.codes import spread
 from samebits.kernels.quantize.lines_text import ABREAST, copy_bytes, lanes_of, several_and_times
 from samebits.kernels.walk import Cursor, numbered, stretch
 
-PARAMETERS = ("lines", "lines_per_task", "spans", "span", "chunk", "length", "step")
+PARAMETERS = (
+    "lines", "lines_per_task", "spans", "span", "chunk", "length", "step",
+    "each", "runs", "height", "line_out", "line_bytes",
+)  # fmt: skip
 # The operands of a walk: what is made, elements as bytes, scales, zero points, global scales.
 OUT, ELEMENTS, SCALES, ZEROS, WHOLE = range(5)
 
@@ -55,7 +59,7 @@ class ValuesText:
 
 
 def text(b: Builder, d: ValuesText) -> None:
-    """Tasks are spans of blocks of some lines."""
+    """Tasks are spans of blocks of some lines, or of some runs of lines, which have the same scales."""
     spans, per_task, span = b.index("spans"), b.index("lines_per_task"), b.index("span")
     along, length = d.along, b.index("length")
     types = (convert.stored(d.out), uint8, convert.stored(d.scale), convert.stored(d.zero or float32), float32)
@@ -65,18 +69,25 @@ def text(b: Builder, d: ValuesText) -> None:
         last, end = b.min(first + per_task, b.index("lines")), b.min(begin + span, b.index("n"))
         for number, from_line, to_line in numbered(b, d.above, first, last):
             lines = stretch(b, lies, types, d.above, number, from_line, to_line)
+            before = number * b.index("stretch") if d.above else 0
             for r in b.loop(lines.begin, lines.end):
-                cursor = lines.row(r)
+                cursor, each = lines.row(r), b.index("each")
+                if d.shared == "element":
+                    each = b.min(each, b.index("height") - (before + r) % b.index("runs") * each)
                 for at in b.loop(begin, end, b.index("chunk")):
                     count = b.min(b.index("chunk"), end - at)
-                    _DequantizedChunk(b, d, cursor, at, count, b.min(count * along, length - at * along)).run()
+                    n = b.min(count * along, length - at * along)
+                    _DequantizedChunk(b, d, cursor, at, count, n, each).run()
 
 
 class _DequantizedChunk:
-    """`count` blocks of a line from block `at` of it on, `n` elements."""
+    """`count` blocks of a line from block `at` of it on, `n` elements; of `each` lines where each element along them
+    has a scale."""
 
-    def __init__(self, b: Builder, d: ValuesText, cursor: Cursor, at: Index, count: Index, n: Index) -> None:
-        self.b, self.d, self.cursor, self.at, self.count, self.n = b, d, cursor, at, count, n
+    def __init__(
+        self, b: Builder, d: ValuesText, cursor: Cursor, at: Index, count: Index, n: Index, each: Index
+    ) -> None:
+        self.b, self.d, self.cursor, self.at, self.count, self.n, self.each = b, d, cursor, at, count, n, each
         self.pairs = ABREAST * lanes_of(b.isa)
         self.is_short = (n < count * d.along) | (n % (2 * self.pairs) > 0)
         along, room = d.along, b.index("chunk") * d.along
@@ -95,10 +106,23 @@ class _DequantizedChunk:
         if d.zero is not None:
             rooms.append(self.zeros)
             self._table(ZEROS, d.zero, self.zeros)
+        if d.shared != "element":
+            self._make(rooms, self.elements, self.cursor.places[OUT])
+            return
+        for line in b.loop(0, self.each):
+            elements = b.offset(self.elements, line * b.index("line_bytes"))
+            self._make(rooms, elements, b.offset(self.cursor.places[OUT], line * b.index("line_out")))
+
+    def _make(self, rooms: Sequence[Pointer], elements: Pointer, place: Pointer) -> None:
+        """Numbers of a line's chunk.
+
+        Args:    rooms: tables of scales and zero points.   elements: where the chunk is.   place: where the line goes.
+        """
+        b, d = self.b, self.d
         for _ in b.when(self.is_short):
-            copy_bytes(b, self.elements, self.element_room, self.n * d.element.width_bits // 8)
-        elements = b.choose(self.is_short, self.element_room, self.elements)
-        place, step = self.cursor.places[OUT], b.index("step")
+            copy_bytes(b, elements, self.element_room, self.n * d.element.width_bits // 8)
+        elements = b.choose(self.is_short, self.element_room, elements)
+        step = b.index("step")
         start = b.offset(place, self.at * d.along * step)
         out = b.choose(self.is_short, self.out_room, start) if d.dense else self.out_room
         several, times = several_and_times(d.along, self.pairs)
@@ -125,8 +149,15 @@ class _DequantizedChunk:
             b.store(room, 0, self._read(place, 0, 1, None, dtype))
             return
         first, count = (self.at, self.count) if d.shared == "block" else (self.at * along, self.n)
-        for i in b.loop(0, count, width):
-            b.store(room, i, self._read(place, first + i, width, count - i, dtype))
+        if d.shared == "block":
+            for i in b.loop(0, count, width):
+                b.store(room, i, self._read(place, first + i, width, count - i, dtype))
+            return
+        # Of even elements first, then of odd ones, as many as are decoded together.
+        for i in b.loop(0, count, 2 * width):
+            found = self._read(place, first + i, 2 * width, count - i, dtype)
+            for odd in (0, 1):
+                b.store(room, i + odd * width, b.pick([found], range(odd, 2 * width, 2)))
 
     def _read(self, place: Pointer, i: Index, width: int, count: Index | None, dtype: DType) -> Vector:
         b = self.b
@@ -200,7 +231,7 @@ class _DequantizedChunk:
 
     def _of_elements(self, room: Pointer, i: Index, odd: int) -> Vector:
         """A number each of elements i + odd, i + odd + 2, ..."""
-        return self.b.pick([self.b.load(room, i, 2 * self.pairs)], range(odd, 2 * self.pairs, 2))
+        return self.b.load(room, i + odd * self.pairs, self.pairs)
 
     def _store(self, out: Pointer, i: Index, even: Vector, odd: Vector) -> None:
         b, d = self.b, self.d
