@@ -13,14 +13,14 @@ from gemm_run import contraction, execute, product, same
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
-from samebits.dtypes import DType, bfloat16, float32, float64
+from samebits.dtypes import DType, bfloat16, float32, float64, int8, int32, uint8
 from samebits.frozen import dataclass, replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Matrix, Panels, reference
-from samebits.kernels.gemm.engine import FMA32, FMA64
+from samebits.kernels.gemm.engine import FMA32, FMA64, PAIRS, Engine, named
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.interleaved import InterleavedRows
-from samebits.kernels.gemm.machine import CASCADE_LAKE, EMERALD_RAPIDS, WIDE_LANES
+from samebits.kernels.gemm.machine import CASCADE_LAKE, EMERALD_RAPIDS, WIDE_LANES, ZEN4
 from samebits.kernels.gemm.microkernel import UNROLL, Microtile, function
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.native.compile import assembly
@@ -31,22 +31,45 @@ PARAMETERS = ("x", "out", "row", "rows", "columns")
 
 @dataclass(frozen=True, slots=True)
 class Micropanel:
-    """One micropanel of A's elements."""
+    """One micropanel of A's elements, in the words of an engine."""
 
+    engine: Engine
     source: DType
 
     def __str__(self) -> str:
-        return self.source.name
+        return f"{self.engine.name}-{self.source.name}"
 
 
-CASES = [Micropanel(source) for source in (float32, float64, bfloat16)]
+# Of several elements in a word: pairs, the first in the high bits or in the low ones, and bytes, plain and shifted.
+CASES = [
+    *(Micropanel(FMA32, source) for source in (float32, bfloat16)),
+    Micropanel(FMA64, float64),
+    Micropanel(PAIRS, bfloat16),
+    Micropanel(named("int16 pairs"), int8),
+    *(Micropanel(named("uint8 x int8 quads"), source) for source in (uint8, int8)),
+]
+
+
+def words_due(elements: Array, d: Micropanel) -> Array:
+    """The words of each row, by shifts of whole integers; a last one that the elements do not fill has zeros."""
+    if d.engine.depth == 1:
+        return elements.astype(d.engine.word.numpy)
+    codes = elements.view(np.uint16) if d.source is bfloat16 else elements.astype(np.int64)
+    if d.engine.a is uint8 and d.source is int8:
+        codes = codes + 128
+    bits = 32 // d.engine.depth
+    codes = codes.astype(np.int64) & (1 << bits) - 1
+    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % d.engine.depth)))
+    parts = padded.reshape(len(codes), -1, d.engine.depth)
+    places = [bits * i for i in range(d.engine.depth)]
+    shifts = places[::-1] if d.source is bfloat16 else places
+    return (parts << np.array(shifts)).sum(-1).astype(np.uint32).view(np.int32)
 
 
 def interleave(b: Builder, d: Micropanel) -> None:
     """out = the micropanel."""
-    engine = FMA64 if d.source is float64 else FMA32
-    words = words_of(engine, d.source, d.source)[0]
-    pack = InterleavedRows(words, engine.lanes(b.isa)).emit(b, "pack")
+    words = words_of(d.engine, d.source, d.source)[0]
+    pack = InterleavedRows(words, d.engine.lanes(b.isa)).emit(b, "pack")
     x, out = b.pointer("x", words.pointer), b.pointer("out", words.word)
     for _ in b.tasks():
         b.call(pack, x, *(b.index(name) for name in PARAMETERS[2:]), out)
@@ -67,14 +90,15 @@ def lying(x: Array, kind: str) -> Array:
 def test_words_lie_in_turns(isa: Isa, case: Micropanel) -> None:
     source = case.source
     random = np.random.default_rng(7)
-    for h, k in ((1, 1), (1, 70), (2, 3), (5, 16), (11, 33), (12, 128), (12, 130)):
-        elements = random.standard_normal((h, k), np.float32).astype(source.numpy)
-        word = np.dtype(np.float64 if source is float64 else np.float32)
-        whole = np.zeros((h, -(-k // UNROLL) * UNROLL), word)
-        whole[:, :k] = elements
+    for h, k in ((1, 1), (1, 70), (2, 3), (5, 16), (11, 33), (12, 128), (12, 130), (13, 257), (6, 63), (5, 66)):
+        elements = random.integers(-128, 128, (h, k)) if source.is_integer else random.standard_normal((h, k))
+        elements = elements.astype(source.numpy)
+        words = words_due(elements, case)
+        whole = np.zeros((h, -(-words.shape[1] // UNROLL) * UNROLL), words.dtype)
+        whole[:, : words.shape[1]] = words
         due = whole.reshape(h, -1, UNROLL).transpose(1, 0, 2)
         x = guard.array(elements)
-        out = np.zeros(h * (-(-k // 128) * 128), word)
+        out = np.full(h * (-(-k // 128) * 128), 77, words.dtype)
         spec = KernelSpec(interleave, case, PARAMETERS, isa)
         step = Step(spec, 1, (Operand(0), Operand(1), k, h, k))
         launch.run_plan(Plan(what="", isa=isa, threads=1, steps=(step,), operands=("x", "out")), [x, out])
@@ -102,6 +126,35 @@ def test_products_of_wide_results_take_it_where_rows_are_contiguous(isa: Isa, ki
     described = [step.spec.description for step in gemm.plan(c, isa, 2).steps]
     assert any(getattr(x, "interleaved", False) for x in described) == (kind == "copy")
     assert same(product(lying(a, kind), b, isa, threads=2), reference(a, b))
+
+
+@pytest.mark.parametrize("isa", [row for row in rows.PRODUCT_ROWS if row.lanes >= 8], ids=lambda row: row.name)
+@pytest.mark.parametrize("kinds", [(int8, int8), (uint8, int8), (int8, uint8), (bfloat16, bfloat16)], ids=str)
+def test_words_of_several_elements_take_it(isa: Isa, kinds: tuple[DType, DType]) -> None:
+    """The last word is full or not, is the first of a turn or not, and may alone have a subnormal product."""
+    random, n = np.random.default_rng(9), 24 * 2 * isa.lanes + 5
+    for m, k, threads in ((29, 301, 1), (12, 1030, 2), (13, 3, 1), (26, 2051, 2), (7, 257, 1)):
+        if kinds[0] is bfloat16:
+            a, b = random.standard_normal((m, k)).astype(bfloat16.numpy), random.standard_normal((k, n))
+            b = b.astype(bfloat16.numpy)
+            a[0, 0], a[m - 1], a[m - 1, k - 1], b[k - 1, 1], b[k - 1, n - 1] = np.inf, 0, 2.0**-100, 2.0**-40, np.nan
+            due = reference(a.astype(np.float32), b.astype(np.float32))
+            assert due[m - 1, 1] == 2.0**-140
+        else:
+            a, b = (
+                random.integers(int(x.min), int(x.max) + 1, shape).astype(x.numpy)
+                for x, shape in zip(kinds, ((m, k), (k, n)), strict=True)
+            )
+            due = (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
+        out_dtype = float32 if kinds[0] is bfloat16 else int32
+        c = contraction(
+            m, n, k, Matrix(k, 1, dtype=kinds[0]), Matrix(n, 1, dtype=kinds[1]), Matrix(n, 1, dtype=out_dtype)
+        )
+        plan = gemm.plan(c, isa, threads, machine=ZEN4, form="fused" if m % 2 else "staged")
+        assert plan.steps[-1].spec.description.interleaved != isa.has_tiles
+        out = np.full((m, n), 77, out_dtype.numpy)
+        execute(plan, [guard.array(a), guard.array(b), out])
+        launch.assert_bits(out, due, (isa.name, m, k, n))
 
 
 @pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)

@@ -167,15 +167,15 @@ class Choice:
 
     @property
     def interleaved(self) -> bool:
-        """Whether micropanels of A are interleaved: for words of one element whose chunk is one chain, where rows of A
-        are contiguous and panels that use them pay for packing them so. Beside weights that are packed once a model
-        gains nothing that can be measured, and would have both forms of its kernels to compile, but on machines that
-        begin four instructions a cycle (Cascade Lake, packed, speed over that by rows: 512 x 1024 x 1024 1.06, 512 and
-        128 x 768 x 768 1.05, 32 x 768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A are turned for it too."""
-        if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
+        """Whether micropanels of A are interleaved: where a chunk is one chain, rows of A are contiguous and panels
+        that use them pay for packing them so. Beside weights that are packed once a model gains nothing that can be
+        measured, and would have both forms of its kernels to compile, but on machines that begin four instructions a
+        cycle (Cascade Lake, packed, speed over that by rows: 512 x 1024 x 1024 1.06, 512 and 128 x 768 x 768 1.05, 32 x
+        768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A of words of one element are turned for it too."""
+        if self.form == STREAMED or self.engine.takes_tiles:
             return False
         by_rows = isinstance(self.c.b.values, Panels) and (has_weights(self.c) or not self.four_wide)
-        turned = self.four_wide and self.steps >= _TURNED_CHUNKS * self.chunk
+        turned = self.four_wide and self.engine.depth == 1 and self.steps >= _TURNED_CHUNKS * self.chunk
         if by_rows or kind(self.c.a.values) not in (("copy", "transpose") if turned else ("copy",)):
             return False
         return suits(self.isa, self.c.n // self.nr) and not (self.runs or self.c.by_block or self.sums.block)
@@ -189,7 +189,7 @@ class Choice:
         """
         right, is_alone = self.c.b.values, self.group == self.wide == 1 and self.m_step > 1
         is_copied = self.form == FUSED and isinstance(right, Matrix) and kind(right) == "copy"
-        return is_copied and is_alone and self.cached and self.interleaved
+        return is_copied and is_alone and self.cached and self.interleaved and self.engine.depth == 1
 
 
 def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, machine: Machine) -> Choice:

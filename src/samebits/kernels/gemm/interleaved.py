@@ -4,12 +4,14 @@ A micropanel of h rows is `[turn][row][UNROLL]`, a turn being UNROLL words along
 second cache in time, where h rows are h streams, each of which starts anew with every chunk (Emerald Rapids, one core
 with operands in its second cache, part of the peak by rows and interleaved: 12 x 32 tiles of K = 128 0.93 and 0.95, 256
 0.91 and 0.97, 768 0.89 and 0.94). A micropanel's chunks follow each other (speed over that where those of all
-micropanels do: 512 x 768 x 3072 of columns 1.03, 2048 cubed of float32 and 1024 cubed of float64 1.01). Words of one
-element take it, in sums that are one chain a chunk, where rows of A are contiguous: columns would be turned for six of
-the sixteen rows that a vector holds (speed over that by rows, 6 x 64 tiles: 1024 cubed 0.94, 768 x 512 x 3072, 3072 x
-512 x 768 and 768 x 128 x 768 0.97, shorter K 0.99). Where four instructions begin in a cycle and tiles are of twelve
-rows, columns take it too, if there are several chunks (Cascade Lake: 768 x 512 x 3072 and 3072 x 512 x 768 1.04, 1024
-cubed 1.05; K = 256 0.98). Start at `InterleavedRows`.
+micropanels do: 512 x 768 x 3072 of columns 1.03, 2048 cubed of float32 and 1024 cubed of float64 1.01). Sums that are
+one chain a chunk take it, where rows of A are contiguous, words of several elements too (Zen 4, speed over that by
+rows: bfloat16 256, 512, 1024 and 4096 cubed 1.01, 1.015, 1.03 and 1.04, int8 512, 1024 and 4096 cubed 1.01, 1.01 and
+1.03, by vectors of 32 bytes 1.02). Columns would be turned for six of the sixteen rows that a vector holds (speed over
+that by rows, 6 x 64 tiles: 1024 cubed 0.94, 768 x 512 x 3072, 3072 x 512 x 768 and 768 x 128 x 768 0.97, shorter K
+0.99). Where four instructions begin in a cycle and tiles are of twelve rows, columns of words of one element take it
+too, if there are several chunks (Cascade Lake: 768 x 512 x 3072 and 3072 x 512 x 768 1.04, 1024 cubed 1.05; K = 256
+0.98). Start at `InterleavedRows`.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ def suits(isa: Isa, panels: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InterleavedRows:
-    """A function `(x, row, rows, columns, block)` that packs one micropanel of `rows` rows, contiguous and `row`
-    elements apart; the words of a last turn that is not full are zero.
+    """A function `(x, row, rows, columns, block)` that packs one micropanel of `rows` rows of `columns` elements,
+    contiguous and `row` elements apart; the words of a last turn that is not full are zero.
 
-    `words`: what elements become, of depth 1.
+    `words`: what elements become.
     """
 
     words: Words
@@ -70,18 +72,31 @@ class InterleavedRows:
         return b.function(name, (self.words.pointer, None, None, None, self.words.word), body)
 
     def _text(self, b: Builder, x: Pointer, row: Index, rows: Index, columns: Index, block: Pointer) -> None:
-        width, whole = self.width, columns // self.width * self.width
+        width, depth = self.width, self.words.depth
+        full = columns // depth  # words; a last one that the elements do not fill is not among them
+        whole = full // width * width
+
+        def place(r: Index, c: Index) -> Index:
+            return r * row + c * depth
 
         def words(r: Index, c: Index, count: Index | None = None) -> None:
-            line = self.words.along(b, x, r * row + c, width, count)
+            line = self.words.along(b, x, place(r, c), width, count)
             for turn in range(0, width, UNROLL):
                 b.store(block, (c + turn) * rows + r * UNROLL, b.slice(line, turn, UNROLL))
+
+        def rest(r: Index) -> None:
+            """The words of a row behind the last whole vector."""
+            for _ in b.when(whole * depth < columns):
+                words(r, whole, full - whole)
+            for _ in b.when(full * depth < columns) if depth > 1 else ():
+                last = self.words.across(b, x, place(r, full), 1, 1, None, columns - full * depth)
+                b.store(block, full // UNROLL * UNROLL * rows + r * UNROLL + full % UNROLL, last)
 
         def square(r: Index, c: Index) -> None:
             """Turns of as many rows as a vector has turns: each turn's words are a vector then."""
             for i in range(width // UNROLL):
-                b.prefetch(x, (r + _ROWS_AHEAD + i) * row + c)
-            lines = [self.words.along(b, x, (r + i) * row + c, width) for i in range(width // UNROLL)]
+                b.prefetch(x, place(r + _ROWS_AHEAD + i, c))
+            lines = [self.words.along(b, x, place(r + i, c), width) for i in range(width // UNROLL)]
             for turn, v in enumerate(_turns_side_by_side(b, lines)):
                 b.store(block, (c + turn * UNROLL) * rows + r * UNROLL, v)
 
@@ -91,14 +106,12 @@ class InterleavedRows:
             for r in b.loop(0, several, high):
                 for c in b.loop(0, whole, width):
                     square(r, c)
-                for _ in b.when(whole < columns):
-                    for i in range(high):
-                        words(r + i, whole, columns - whole)
+                for i in range(high):
+                    rest(r + i)
         for r in b.loop(several, rows):
             for c in b.loop(0, whole, width):
                 words(r, c)
-            for _ in b.when(whole < columns):
-                words(r, whole, columns - whole)
+            rest(r)
 
 
 @dataclass(frozen=True, slots=True)

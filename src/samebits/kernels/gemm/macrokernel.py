@@ -199,7 +199,7 @@ class TaskLoops:
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
             size, x = b.min(kc - ck, d.chunk), b.offset(source, (pc + ck) * d.engine.depth * column)
             if d.interleaved:
-                self.interleave(x, ck // d.chunk, size)
+                self.interleave(x, pc, ck, size)
                 continue
             block = b.offset(text.block_a, ck // d.chunk * self.rows * d.row_words)
             b.call(text.pack_a, x, row, column, self.rows, text.elements(pc + ck, size), block, d.pitch)
@@ -209,18 +209,21 @@ class TaskLoops:
                 scales, step, words = self.scales_of_a(self.r0)
                 b.call(text.values_a, block, self.rows, size, scales, step, words, pc + ck)
 
-    def interleave(self, x: Pointer, q: Index, size: Index) -> None:
-        """Micropanels of chunk q, `size` words of A, interleaved."""
+    def interleave(self, x: Pointer, pc: Index, ck: Index, size: Index) -> None:
+        """Micropanels of a chunk, `size` words of A from word pc + ck on, interleaved."""
         text = self.text
         b, row, column = text.b, text.b.index("a_row"), text.b.index("a_column")
-        turned = text.d.a == "transpose"
+        turned, elements = text.d.a == "transpose", text.elements(pc + ck, size)
         for c in b.loop(0, size, COLUMNS) if turned else (0,):
-            columns, step = (b.min(size - c, COLUMNS), column) if turned else (size, row)
+            columns, step = (b.min(size - c, COLUMNS), column) if turned else (elements, row)
             for p in b.loop(self.p0, self.p1):
                 r = text.row(p) - self.r0
                 rows = b.choose(p < text.tall, text.height, text.height - text.lower)
-                block = b.offset(self.left(r, q, rows), c * rows)
+                block = b.offset(self.left(r, ck // text.d.chunk, rows), c * rows)
                 b.call(text.pack_a, b.offset(x, r * row + c * column), step, rows, columns, block)
+                if text.look_a is not None:
+                    words = (size + (microkernel.UNROLL - 1)) // microkernel.UNROLL * microkernel.UNROLL * rows
+                    b.call(text.look_a, block, 0, 1, words, text.fact_a)
 
     def left(self, r: Index, q: Index, rows: Index) -> Pointer:
         """Chunk q of the micropanel of `rows` rows from row r of the block of A."""
