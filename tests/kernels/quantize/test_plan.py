@@ -32,6 +32,7 @@ PAIRS += [(dialects.default(formats.of(name)), name) for name in block_rows.SOME
 PAIRS = list(dict.fromkeys(PAIRS))
 MEMBERS = [(dialect, name, "bfloat16" if "bfloat16" in dialect.takes else "float32") for dialect, name in PAIRS]
 MEMBERS += [(d, n, t) for d, n, t in [(EXACT, "nvfp4", "float32"), (EXACT, "nvfp4", "float16")]]
+MEMBERS += [(dialects.of("fp8-block/deepseek"), "fp8-1x128", "float32")]
 MEMBERS += [(dialects.of("mx/floor"), "mxfp6-e2m3", "float32"), (dialects.of("mx/rceil"), "mxfp8-e5m2", "float16")]
 
 

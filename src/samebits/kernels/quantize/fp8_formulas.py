@@ -11,7 +11,7 @@ from collections.abc import Callable
 from samebits.dtypes import DType, bfloat16, float8_e8m0fnu, float32, uint8
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.kernels.quantize.formula import Quantity, choose, constant, exponent_above, expression
-from samebits.kernels.quantize.formulas import ElementRule, Formulas
+from samebits.kernels.quantize.formulas import ElementRule, Factors, Formulas
 
 _NAN = 255  # of e8m0
 _INFINITE = float("inf")
@@ -82,7 +82,7 @@ def deepseek(row: BlockFormat, x: DType) -> Formulas:
             return ratio
         return choose(ratio.is_nan(), _NAN, exponent_above(ratio).at_most(_NAN)).code(float8_e8m0fnu)
 
-    return _formulas(row, scale, stored, ElementRule("divide"))
+    return _formulas(row, scale, stored, ElementRule("divide", factors="many"))
 
 
 def transformer_engine(row: BlockFormat, x: DType) -> Formulas:
@@ -107,14 +107,20 @@ def _transformer_engine(row: BlockFormat, *, powers: bool) -> Formulas:
     return _formulas(row, scale, lambda scale, amax: multiplier(amax), ElementRule("multiply"))
 
 
+def _bits(x: DType) -> Factors:
+    """How many bits quotients in x's dtype have."""
+    return "many" if x is float32 else "few"
+
+
 def torchao(row: BlockFormat, x: DType) -> Formulas:
     """torchao: scale = A / M in x's dtype; x / scale in float32."""
-    return _formulas(row, lambda amax: (amax.to(x) / row.element.max).to(float32), stored, ElementRule("divide"))
+    rule = ElementRule("divide", factors=_bits(x))
+    return _formulas(row, lambda amax: (amax.to(x) / row.element.max).to(float32), stored, rule)
 
 
 def modelopt(row: BlockFormat, x: DType) -> Formulas:
     """ModelOpt: scale = A / M and x / scale, both in x's dtype."""
-    rule = ElementRule("divide", within=x)
+    rule = ElementRule("divide", within=x, factors=_bits(x))
     return _formulas(row, lambda amax: (amax.to(x) / row.element.max).to(float32), stored, rule)
 
 
@@ -125,4 +131,6 @@ def compressed_tensors(row: BlockFormat, x: DType) -> Formulas:
         found = (amax.to(x) / row.element.max).to(float32)
         return choose(found.equals(0.0), x.epsilon, found)
 
-    return _formulas(row, scale, stored, ElementRule("divide", within=x), (0x7F, 0x7F if x is bfloat16 else 0xFF))
+    return _formulas(
+        row, scale, stored, ElementRule("divide", within=x, factors=_bits(x)), (0x7F, 0x7F if x is bfloat16 else 0xFF)
+    )
