@@ -1,4 +1,4 @@
-"""Following: what of B is read after a group of panels, and which of it each call of the microkernel asks for.
+"""Following: what of B is read after a group of panels, and which of it each chunk of a microtile asks for.
 
 All of it is then in the second cache in time (2048 cubed, packed: avx512 109.8 to 111.6, avx2 104.7 to 108.4 GFLOP/s;
 32 x 4096 x 4096 of bfloat16, a weight [N, K] packed on the way: 136 to 148; few micropanels ask for more each,
@@ -17,14 +17,15 @@ __all__ = ["Asking", "Following"]
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What follows a group of panels: `runs` of `run` bytes, `step` apart, from `start`; `calls` of the microkernel ask
-    for one run (for a part of each, where they are short)."""
+    """What follows a group of panels, from `start` on: at most `runs` of what `calls` chunks ask for, `run` bytes
+    apart. In a run chunks begin `part` bytes after each other, and the turns of each go on by `line`."""
 
     start: Pointer
     runs: Index
-    run: Index
-    step: Index
     calls: Index
+    run: Index
+    part: Index
+    line: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +53,43 @@ class Asking:
         if self.kind in (PACKED, DECODED, WIDENED):
             panel = b.index("k") * nr
             at = b.choose(more, (j + size) * panel + pc * nr, first * panel + (pc + kc) * nr)
-            return self._runs(b, b.cast(b.offset(x, at), uint8), size, kc * nr * size_bytes, panel * size_bytes)
+            start, run = b.cast(b.offset(x, at), uint8), kc * nr * size_bytes
+            if self.kind == PACKED:
+                return Following(start, self._times(run, self.along), 1, self.along, 0, self.width)
+            return self._runs(b, start, size, run, panel * size_bytes)
         if self.kind == WINDOWS:  # what is read next is not far
-            return Following(b.cast(x, uint8), 0, 0, 0, 1)
+            return Following(b.cast(x, uint8), 0, 1, 0, 0, 0)
         row, column, k = b.index("b_row"), b.index("b_column"), kc * self.depth
         above = pc * self.depth * row
         at = b.choose(more, above + (j + size) * nr * column, above + k * row + first * nr * column)
         start = b.cast(b.offset(x, at), uint8)
         if self.kind == "copy":
-            return self._runs(b, start, k, columns * size_bytes, row * size_bytes)
+            line, width = row * size_bytes, self.width
+            calls = b.max(k // self.turns, 1)
+            return Following(start, self._times(columns * size_bytes, width), calls, width, self.turns * line, line)
         if self.kind == FROM_PANELS:
             return self._runs(b, start, size, k * nr * size_bytes, column * nr * size_bytes)
         return self._runs(b, start, columns, k * size_bytes, column * size_bytes)
 
     def _runs(self, b: Builder, start: Pointer, runs: Index, run: Index, step: Index) -> Following:
-        """What follows, with how many calls ask for a run: the turns of one ask for `turn` bytes."""
-        turn = self.turns * self.width
-        calls = b.max(runs // self.turns if self.kind == "copy" else (run + (turn - 1)) // turn, 1)
-        return Following(start, runs, run, step, calls)
+        """Runs of `run` bytes, `step` apart; few calls ask for one where it is short."""
+        return Following(start, runs, b.max(self._times(run, self.along), 1), step, self.along, self.width)
 
     def asked(self, b: Builder, x: Following, call: Index) -> tuple[Pointer, Index]:
         """Where call number `call` begins to ask, and how far it goes every turn."""
-        turns, width = self.turns, self.width
-        if self.kind == WINDOWS:
-            return x.start, 0
-        if self.kind == PACKED:
-            return b.offset(x.start, b.min(call * (turns * width), x.run)), width
-        if self.kind == "copy":
-            part = call // x.calls
-            row = (call - part * x.calls) * turns * x.step
-            return b.offset(x.start, row + b.min(part * width, x.run)), x.step
-        n = call // x.calls
-        at = b.min(n, x.runs) * x.step + (call - n * x.calls) * (turns * width)
-        return b.offset(x.start, at), width
+        run = call // x.calls
+        return b.offset(x.start, b.min(run, x.runs) * x.run + (call - run * x.calls) * x.part), x.line
+
+    @property
+    def along(self) -> Index:
+        """Bytes that the turns of a call ask for."""
+        return self.turns * self.width
+
+    @staticmethod
+    def _times(size: Index, of: Index) -> Index:
+        """How many of so many bytes have `size` in all."""
+        return (size + (of - 1)) // of
 
     def each(self, b: Builder, x: Following) -> Index:
         """How far beyond a call the next one begins to ask, where they are fewer than ask for a part of each run."""
-        if self.kind == WINDOWS:
-            return 0
-        along = self.turns * self.width
-        if self.kind == "copy":
-            return self.turns * x.step
-        return along if self.kind == PACKED else b.choose(x.calls > 1, along, x.step)
+        return x.part if self.kind in (WINDOWS, "copy") else b.choose(x.calls > 1, x.part, x.run)

@@ -41,6 +41,7 @@ from samebits.kernels.gemm import (
     window_panels,
 )
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
+from samebits.kernels.gemm.chunk_calls import PANEL_CALLS, PanelCalls
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
@@ -51,6 +52,9 @@ from samebits.kernels.gemm.tile_blocks import TiledBlock
 from samebits.kernels.gemm.tile_microkernel import parameters as tile_parameters
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.plan import LINE_BYTES
+
+# Where a microtile's panel is among its arguments.
+_PANEL = 2
 
 
 @functools.lru_cache(maxsize=1024)
@@ -110,6 +114,7 @@ class _MacroText:
         self.block_c = b.scratch(engine.total, b.index("scratch_c"))
         self.waiting = b.scratch(engine.total, b.index("scratch_w")) if d.waits else self.block_c
         self.fact_a, self.runs = b.local(int32, 1), b.local(int64, 2 * self.nr if d.b == WINDOWS else 1)
+        self.panel_calls = b.local(int64, len(PANEL_CALLS) if d.runs is None else 1)
         self.tile = b.local(engine.total, max(h * wide for h, wide in panels.items()) * self.nr)
         self.start = b.local(engine.total, most)
         b.store(self.start, 0, b.constant(0, engine.total, most))
@@ -250,9 +255,12 @@ class TaskLoops:
                 if d.by_tiles:
                     tile_walk.column(self, j, pc, words, panels[0], following, 0, (q, q + 1 >= chunks))
                     continue
+                self.expect(following, words, 1)
                 for p in b.loop(self.p0, self.p1):
                     self.microtile(p, j, wide, pc, kc, chunks, panels, 0, following, 0, q)
             return
+        if d.runs is None:
+            self.expect(following, kc, chunks)
         start, step = self.panels(j, size, pc, kc)
         for g in b.loop(0, size, wide):
             panels = (b.offset(start, g * step), step)
@@ -340,10 +348,7 @@ class TaskLoops:
         unsafe: Index, following: Following, call: Index, only: Index | None = None,
     ) -> None:  # fmt: skip
         """One microtile, of micropanel p, gains KC of K in `chunks`, or chunk `only` of them, which the panel is then;
-        the first is call number `call` of the group.
-
-        Between its chunks it stays in a dense tile, because rows of C that are a power of two apart share one set of
-        the first cache and would evict each other (1024 cubed: 102 GFLOP/s in C, 106 in the tile)."""
+        the first is call number `call` of the group."""
         text = self.text
         b, d, nr = text.b, text.d, text.nr
         r, is_tall = text.row(p) - self.r0, p < text.tall
@@ -365,76 +370,78 @@ class TaskLoops:
         functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
         place = _TilePlace(r, rows, j, kept, kept_step, start, start_step, width, fresh, final, more, straight, tile)
 
-        def run(arguments: list[Any], ck: Index) -> None:
+        def run(arguments: list[Any]) -> None:
             if d.keeps:
-                is_first, source = p == self.p0, arguments[2:4]
+                is_first = p == self.p0
                 if d.lies:
-                    is_first, source = is_first & (columns >= width), self.lying(j, pc + ck)
-                self.kept_down(is_first, self.function(text.first, is_tall, wide), functions[0], arguments, source, ck)
+                    is_first &= columns >= width
+                self.kept_down(is_first, self.function(text.first, is_tall, wide), functions[0], arguments, j, pc)
                 return
             for i, function in enumerate(functions):
                 for _ in b.when(unsafe == i) if not (d.by_tiles and d.engines[i].takes_tiles) else ():
                     b.call(function, *arguments)
 
-        def ask() -> None:
-            text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
-
+        if not d.epilogue.plain:
+            for _ in b.when(final):
+                text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
         if d.runs is None:
-            self.of_chunks(place, panels, pc, kc, chunks, following, call, run, ask, only)
+            self.of_chunks(place, panels, pc, chunks, following, call, run, only)
         else:
-            self.of_runs(place, panels, pc, kc, run, ask)
+            self.of_runs(place, panels, pc, kc, run)
         for _ in b.when(final & narrow if d.epilogue.plain else final):
             text.finish.call(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
 
     def of_chunks(
-        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: Following,
-        call: Index, run: Callable[[list[Any], Index], None], ask: Callable[[], None], only: Index | None,
+        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, chunks: Index, following: Following, call: Index,
+        run: Callable[[list[Any]], None], only: Index | None,
     ) -> None:  # fmt: skip
-        """The microtile gains `chunks`, each by a call, or one of them."""
+        """The microtile gains `chunks`, or one of them, by a call."""
         text, (panel, b_step) = self.text, panels
         b, d, nr = text.b, text.d, text.nr
-        for q in b.loop(0, chunks) if only is None else (only,):
-            begins, ends, ck = q == 0, q + 1 >= chunks, q * d.chunk
-            t = b.choose(begins, b.choose(x.fresh, x.start, x.kept), x.tile)
-            t_step = b.choose(begins, b.choose(x.fresh, x.start_step, x.kept_step), x.width)
-            keep = ends & (x.more | x.straight)
-            c, c_step = b.choose(keep, x.kept, x.tile), b.choose(keep, x.kept_step, x.width)
-            a = self.left(x.r, q, x.rows)
-            chunk = b.offset(panel, ck * nr) if only is None else panel
-            last = b.choose(ends & x.final, 1, 0)
-            asked = text.asking.asked(b, following, call + q)
-            size = b.min(kc - ck, d.chunk)
-            arguments = [size, a, chunk, b_step, t, t_step, c, c_step, last, *asked, b.index("asks")]
-            if SCALE in d.shared:
-                scales = SCALE.panel(b, self.operands[SCALE.name], x.j, nr)
-                arguments += [scales, SCALE.step(b, nr), pc + ck, SCALE.words(b)]
-            if not d.epilogue.plain:
-                for _ in b.when(ends & x.final):
-                    ask()
-            run(arguments, ck)
+        t, t_step = b.choose(x.fresh, x.start, x.kept), b.choose(x.fresh, x.start_step, x.kept_step)
+        keep, first = x.more | x.straight, 0
+        if only is not None:
+            t, t_step = b.choose(only == 0, t, x.tile), b.choose(only == 0, t_step, x.width)
+            keep, first = keep & (only + 1 >= chunks), only
+        c, c_step = b.choose(keep, x.kept, x.tile), b.choose(keep, x.kept_step, x.width)
+        last, a = b.choose(x.final, 1, 0), self.left(x.r, first, x.rows)
+        arguments = [text.panel_calls, a, panel, b_step, t, t_step, x.tile, c, c_step, last, following.start]
+        arguments.append(call + first)
+        if SCALE in d.shared:
+            scales = SCALE.panel(b, self.operands[SCALE.name], x.j, nr)
+            arguments += [scales, SCALE.step(b, nr), pc + first * d.chunk, SCALE.words(b)]
+        run(arguments)
 
-    def lying(self, j: Index, k: Index) -> list[Any]:
-        """Where word k of panel j lies in B, and how far its rows are apart."""
-        b, row = self.text.b, self.text.b.index("b_row")
-        return [b.offset(self.operands["b"], k * row + j * self.text.nr), row]
+    def expect(self, following: Following, kc: Index, chunks: Index) -> None:
+        """Write down what microtiles of some panels have in common, which gain kc words in `chunks`."""
+        text = self.text
+        b, d, x = text.b, text.d, following
+        apart = d.chunk if d.by_tiles else d.pitch if d.interleaved else self.rows * d.pitch
+        asks = b.index("asks")
+        PanelCalls(kc, d.chunk, chunks, apart, x.runs, x.calls, x.run, x.part, x.line, asks).keep(b, text.panel_calls)
 
     def kept_down(
-        self, is_first: Condition, first: Function, other: Function, arguments: list[Any], source: list[Any], ck: Index
+        self, is_first: Condition, first: Function, other: Function, arguments: list[Any], j: Index, pc: Index
     ) -> None:  # fmt: skip
-        """A micropanel gains a chunk, words ck .. of the block of K: the first reads B at `source` and writes its words
-        down, the others read these."""
-        b, nr = self.text.b, self.text.nr
-        words = b.offset(self.text.block_b, ck * nr), self.text.kc * nr
-        size, a, _, _, *more = arguments
+        """A micropanel gains words of panel j from pc on: the first reads B where it lies, or the panel of weights, and
+        writes its words down, the others read these."""
+        text = self.text
+        b = text.b
+        words = text.block_b, text.kc * text.nr
+        source: tuple[Any, ...] = tuple(arguments[_PANEL : _PANEL + 2])
+        if text.d.lies:
+            row = b.index("b_row")
+            source = b.offset(self.operands["b"], pc * row + j * text.nr), row
+        before, after = arguments[:_PANEL], arguments[_PANEL + 2 :]
         which = b.choose(is_first, 0, 1)
         for _ in b.when(which == 0):
-            b.call(first, size, a, *source, *more, *words)
+            b.call(first, *before, *source, *after, *words)
         for _ in b.when(which == 1):
-            b.call(other, size, a, *words, *more)
+            b.call(other, *before, *words, *after)
 
     def of_runs(
         self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index,
-        run: Callable[[list[Any], Index], None], ask: Callable[[], None],
+        run: Callable[[list[Any]], None],
     ) -> None:  # fmt: skip
         """The microtile gains the scaled sums of all runs, by one call."""
         text = self.text
@@ -452,10 +459,7 @@ class TaskLoops:
         scales, block = b.cast(text.start, float32), 1
         if SCALE in d.shared:
             scales, block = SCALE.panel(b, self.operands[SCALE.name], x.j, nr), SCALE.words(b)
-        if not d.epilogue.plain:
-            for _ in b.when(x.final):
-                ask()
-        run([*arguments, scales, block], 0)
+        run([*arguments, scales, block])
 
     def scales_of_a(self, r: Index) -> tuple[Pointer, Index, Index]:
         """Where those of row r begin, how far from one row's to the next's, and how many words share one; of an operand

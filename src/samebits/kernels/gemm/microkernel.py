@@ -1,10 +1,11 @@
-"""The microkernel: one microtile of C gains one chunk of K.
+"""The microkernel: one microtile of C gains some of K, a chunk after the other.
 
-Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of `panels` adjacent panels:
-`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := t + p`, where t starts as +0. k counts
+Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of `panels` adjacent panels, of each
+chunk: `p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := t + p`, where t starts as +0. k counts
 words of the engine, whose `advance` is what stands for the fma. Starting at +0 gives what `t = p_0; ...; t = t + (+0)`
 gives: the two differ only while t is -0, which a sum with +0 never is.
 
+- What a call takes, and what it reads and asks for of each chunk, `chunk_calls` says. Between chunks c is a dense tile.
 - A: `h` rows `pitch` words apart, k contiguous; or `interleaved`, UNROLL words of each row after those of the row
   before. Every broadcast is a constant displacement from one pointer.
 - B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or one of an operand as it `lies`, rows `b_step`
@@ -12,12 +13,10 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
-- `following`: what of B to ask for meanwhile, every UNROLL steps `following_step` bytes farther: a line, or where
-  `asks` is more than 1 so many of them, 2 or MOST_ASKS.
 - Another order (`order.SumOrder`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. p is kept
   in memory meanwhile, as are the chains that registers do not hold together with the others.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. `scales`:
-  of the panel, `[block][NR]`, those of the next panel `scales_step` elements on. `first`: where the chunk begins,
+  of the panel, `[block][NR]`, those of the next panel `scales_step` elements on. `before`: where the call begins,
   counted in words from the first of K; `block`: words of a block.
 Lanes run over N; each lane of each accumulator is one sequential chain.
 
@@ -29,15 +28,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
-from samebits.dtypes import DType, float32, uint8, uint32
+from samebits.dtypes import DType, float32, uint32
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.asked_sums import AskedSums
 from samebits.kernels.gemm.blocks import runs
+from samebits.kernels.gemm.chunk_calls import ARGUMENTS, CalledChunk, MicrotileCall, chunks_of, taken
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.machine import WIDE_LANES
 from samebits.kernels.gemm.order import CHAIN, SumOrder
@@ -109,7 +109,7 @@ class Microtile:
 def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
     """What every microtile of an engine takes, as `Builder.function` names it."""
     word, total, panel = engine.word, engine.total, weights.pointer if weights else engine.word
-    plain = (None, word, panel, None, total, None, total, None, None, uint8, None, None)
+    plain = taken(word, panel, total)
     if keeps:
         return (*plain, word, None)
     return (*plain, total, None, None, None) if scaled else plain
@@ -123,40 +123,44 @@ def function(tile: Microtile, isa: Isa) -> FunctionSpec:
     return FunctionSpec(text, tile, taken, isa, unroll=False)
 
 
-def microkernel(
-    b: Builder, d: Microtile, kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer,
-    t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
-) -> None:  # fmt: skip
-    """c = t + the sum of a chunk."""
-    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
-    tile.finish(tile.gain(kc, t, t_step, c, c_step), t, t_step, c, c_step, last)
+def microkernel(b: Builder, d: Microtile, *given: Any) -> None:
+    """c = t + the sums of chunks."""
+    for tile, chunk in _chunks(b, d, given):
+        tile.finish(tile.gain(chunk), chunk)
 
 
-def keeping_microkernel(
-    b: Builder, d: Microtile, kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer,
-    t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
-    kept: Pointer, kept_step: Index,
-) -> None:  # fmt: skip
-    """c = t + the sum of a chunk, whose words of B are in `kept` then, panels `kept_step` apart."""
-    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks, (kept, kept_step)))
-    tile.finish(tile.gain(kc, t, t_step, c, c_step), t, t_step, c, c_step, last)
+def keeping_microkernel(b: Builder, d: Microtile, *given: Any) -> None:
+    """c = t + the sums of chunks, whose words of B are in `kept` then, panels `kept_step` apart."""
+    for tile, chunk in _chunks(b, d, given, given[ARGUMENTS:]):
+        tile.finish(tile.gain(chunk), chunk)
 
 
-def scaled_microkernel(
-    b: Builder, d: Microtile, kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer,
-    t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
-    scales: Pointer, scales_step: Index, first: Index, block: Index,
-) -> None:  # fmt: skip
-    """c = t + the sum of the scaled sums of a chunk's blocks; one block alone never leaves the registers."""
-    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
-    tile.expect(c, c_step)
-    alone = b.choose((kc > 0) & (first % block + kc <= block), 1, 0)
-    for _ in b.when(alone == 1):
-        sums = tile.one_block(kc, scales, scales_step, first // block)
-        tile.finish(sums, t, t_step, c, c_step, last)
-    for _ in b.when(alone == 0):
-        sums = tile.several_blocks(kc, scales, scales_step, first, block)
-        tile.finish(sums, t, t_step, c, c_step, last)
+def scaled_microkernel(b: Builder, d: Microtile, *given: Any) -> None:
+    """c = t + the sums of the scaled sums of the blocks of chunks; one block alone never leaves the registers."""
+    scales, scales_step, before, block = given[ARGUMENTS:]
+    for tile, chunk in _chunks(b, d, given):
+        kc, first = chunk.size, before + chunk.first
+        alone = b.choose((kc > 0) & (first % block + kc <= block), 1, 0)
+        for _ in b.when(alone == 1):
+            tile.finish(tile.one_block(kc, scales, scales_step, first // block), chunk)
+        for _ in b.when(alone == 0):
+            tile.finish(tile.several_blocks(kc, scales, scales_step, first, block), chunk)
+
+
+def _chunks(
+    b: Builder, d: Microtile, given: tuple[Any, ...], kept: tuple[Any, ...] = ()
+) -> Iterator[tuple[_MicroText, CalledChunk]]:
+    """Every chunk of a call, and its text. The lines of what the last becomes are asked for, unless turns do that."""
+    call, nr = MicrotileCall(*given[:ARGUMENTS]), d.nv * d.engine.lanes(b.isa)
+    rows = d.h if d.interleaved or d.in_steps else 1
+    for chunk in chunks_of(b, call, rows, nr * d.panels, call.b_step if d.lies else nr):
+        down = (b.offset(kept[0], chunk.first * nr), kept[1]) if kept else None
+        asks = chunk.following, chunk.panels.line, chunk.panels.asks
+        tile = _MicroText(b, d, _Read(chunk.a, chunk.panel, call.b_step, *asks, down))
+        if not d.asks_for_sums(b.isa):
+            for _ in b.when(chunk.ends):
+                tile.expect(call.c, call.c_step)
+        yield tile, chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +192,10 @@ class _MicroText:
             for j in range(0, self.vectors * self.lanes, line):
                 self.b.prefetch(c, i * c_step + j)
 
-    def gain(self, kc: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index) -> _Sums:
-        """The sums of a chunk; meanwhile the lines of what they are added to are asked for."""
-        kept = ((t, t_step), (c, c_step)) if self.d.asks_for_sums(self.b.isa) else None
-        if kept is None:
-            self.expect(c, c_step)
-        return self.turns(kc, kept) if kept is not None or self.d.interleaved else self.chunk(kc)
+    def gain(self, x: CalledChunk) -> _Sums:
+        """The sums of a chunk; meanwhile turns may ask for the lines of what they are added to."""
+        kept = (x.t, x.c) if self.d.asks_for_sums(self.b.isa) else None
+        return self.turns(x.size, kept) if kept is not None or self.d.interleaved else self.chunk(x.size)
 
     def chunk(self, kc: Index) -> _Sums:
         """The sums of a chunk, in the order of the tile."""
@@ -452,16 +454,17 @@ class _MicroText:
             self._keep(parts, sums)
         return self._kept(parts)
 
-    def finish(self, sums: _Sums, t: Pointer, t_step: Index, c: Pointer, c_step: Index, last: Index) -> None:
+    def finish(self, sums: _Sums, x: CalledChunk) -> None:
         """c = t + the sums; integers have no -0 and no NaN to look for."""
+        places = *x.t, *x.c
         if self.d.engine.exact:
-            self._add(sums, t, t_step, c, c_step, final=False)
+            self._add(sums, *places, final=False)
             return
         for final in (False, True):
-            for _ in self.b.when(last == int(final)):
-                found = self._add(sums, t, t_step, c, c_step, final)
+            for _ in self.b.when(x.last == int(final)):
+                found = self._add(sums, *places, final)
                 if final:
-                    self._canonical(found, c, c_step)
+                    self._canonical(found, *x.c)
 
     def _add(
         self, sums: _Sums, t: Pointer, t_step: Index, c: Pointer, c_step: Index, final: bool
