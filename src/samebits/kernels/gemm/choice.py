@@ -171,11 +171,13 @@ class Choice:
         that use them pay for packing them so. Beside weights that are packed once a model gains nothing that can be
         measured, and would have both forms of its kernels to compile, but on machines that begin four instructions a
         cycle (Cascade Lake, packed, speed over that by rows: 512 x 1024 x 1024 1.06, 512 and 128 x 768 x 768 1.05, 32 x
-        768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A of words of one element are turned for it too."""
+        768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A of words of one element are turned for it too, and
+        of pairs of bfloat16 everywhere (Zen 4: 3072 x 512 x 768, 768 x 512 x 3072 and 768 cubed 1.02)."""
         if self.form == STREAMED or self.engine.takes_tiles:
             return False
         by_rows = isinstance(self.c.b.values, Panels) and (has_weights(self.c) or not self.four_wide)
-        turned = self.four_wide and self.engine.depth == 1 and self.steps >= _TURNED_CHUNKS * self.chunk
+        pays = self.four_wide if self.engine.depth == 1 else self.engine.is_guarded
+        turned = pays and self.steps >= _TURNED_CHUNKS * self.chunk
         if by_rows or kind(self.c.a.values) not in (("copy", "transpose") if turned else ("copy",)):
             return False
         return suits(self.isa, self.c.n // self.nr) and not (self.runs or self.c.by_block or self.sums.block)

@@ -11,7 +11,8 @@ rows: bfloat16 256, 512, 1024 and 4096 cubed 1.01, 1.015, 1.03 and 1.04, int8 51
 that by rows, 6 x 64 tiles: 1024 cubed 0.94, 768 x 512 x 3072, 3072 x 512 x 768 and 768 x 128 x 768 0.97, shorter K
 0.99). Where four instructions begin in a cycle and tiles are of twelve rows, columns of words of one element take it
 too, if there are several chunks (Cascade Lake: 768 x 512 x 3072 and 3072 x 512 x 768 1.04, 1024 cubed 1.05; K = 256
-0.98). Start at `InterleavedRows`.
+0.98), and everywhere those of pairs of bfloat16, of which half as many words are turned (`Choice.interleaved`). Start
+at `InterleavedRows`.
 """
 
 from __future__ import annotations
@@ -131,21 +132,29 @@ class InterleavedColumns:
         return b.function(name, taken, functools.partial(self._text, b))
 
     def _text(self, b: Builder, x: Pointer, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
-        whole = b.choose(rows < UNROLL, 0, columns // UNROLL * UNROLL)
+        depth = self.words.depth
+        full = columns // depth  # words; a last one that the elements do not fill is not among them
+        whole = b.choose(rows < UNROLL, 0, full // UNROLL * UNROLL)
+
+        def words(r: Index, c: Index, width: int, present: Index | None = None) -> Vector:
+            return self.words.across(b, x, c * depth * column + r, column, width, None, present)
+
         for c in b.loop(0, whole, UNROLL):
             for r in b.loop(0, rows, UNROLL):
                 first = b.min(r, rows - UNROLL)
-                for u in range(UNROLL):
-                    b.prefetch(x, (c + COLUMNS + u) * column + first)
-                square = [self.words.along(b, x, (c + u) * column + first, UNROLL) for u in range(UNROLL)]
-                for i, turn in enumerate(b.transpose(square)):
+                for u in range(UNROLL * depth):
+                    b.prefetch(x, ((c + COLUMNS) * depth + u) * column + first)
+                for i, turn in enumerate(b.transpose([words(first, c + u, UNROLL) for u in range(UNROLL)])):
                     b.store(block, c * rows + (first + i) * UNROLL, turn)
-        for c in b.loop(whole, columns, UNROLL):
+        for c in b.loop(whole, (columns + (depth - 1)) // depth, UNROLL):
             for r in b.loop(0, rows):
                 turn = c * rows + r * UNROLL
                 b.store(block, turn, b.constant(0, self.words.word, UNROLL))
-                for u in b.loop(0, b.min(columns - c, UNROLL)):
-                    b.store(block, turn + u, self.words.along(b, x, (c + u) * column + r, 1))
+                for u in b.loop(0, b.min(full - c, UNROLL)):
+                    b.store(block, turn + u, words(r, c + u, 1))
+                if depth > 1:
+                    for _ in b.when((full * depth < columns) & (full - c < UNROLL)):
+                        b.store(block, turn + (full - c), words(r, full, 1, columns - full * depth))
 
 
 def _turns_side_by_side(b: Builder, lines: list[Vector]) -> list[Vector]:

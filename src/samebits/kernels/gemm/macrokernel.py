@@ -217,18 +217,19 @@ class TaskLoops:
     def interleave(self, x: Pointer, pc: Index, ck: Index, size: Index) -> None:
         """Micropanels of a chunk, `size` words of A from word pc + ck on, interleaved."""
         text = self.text
-        b, row, column = text.b, text.b.index("a_row"), text.b.index("a_column")
-        turned, elements = text.d.a == "transpose", text.elements(pc + ck, size)
+        b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
+        turned, unroll = d.a == "transpose", microkernel.UNROLL
         for c in b.loop(0, size, COLUMNS) if turned else (0,):
-            columns, step = (b.min(size - c, COLUMNS), column) if turned else (elements, row)
+            words, step = (b.min(size - c, COLUMNS), column) if turned else (size, row)
             for p in b.loop(self.p0, self.p1):
                 r = text.row(p) - self.r0
                 rows = b.choose(p < text.tall, text.height, text.height - text.lower)
-                block = b.offset(self.left(r, ck // text.d.chunk, rows), c * rows)
-                b.call(text.pack_a, b.offset(x, r * row + c * column), step, rows, columns, block)
+                block = b.offset(self.left(r, ck // d.chunk, rows), c * rows)
+                source = b.offset(x, r * row + c * d.engine.depth * column)
+                b.call(text.pack_a, source, step, rows, text.elements(pc + ck + c, words), block)
                 if text.look_a is not None:
-                    words = (size + (microkernel.UNROLL - 1)) // microkernel.UNROLL * microkernel.UNROLL * rows
-                    b.call(text.look_a, block, 0, 1, words, text.fact_a)
+                    whole = (words + (unroll - 1)) // unroll * unroll * rows
+                    b.call(text.look_a, block, 0, 1, whole, text.fact_a)
 
     def left(self, r: Index, q: Index, rows: Index) -> Pointer:
         """Chunk q of the micropanel of `rows` rows from row r of the block of A."""
