@@ -158,6 +158,16 @@ def test_words_of_several_elements_take_it(isa: Isa, kinds: tuple[DType, DType],
         out = np.full((m, n), 77, out_dtype.numpy)
         execute(plan, [lying(a, kind), guard.array(b), out])
         launch.assert_bits(out, due, (isa.name, m, k, n))
+        if d.engine.depth == 1:
+            continue
+        panels = guard.empty(gemm.packed_elements(k, n, isa, (), d.engine), d.engine.word.numpy)
+        execute(gemm.plan_pack(k, n, Matrix(n, 1, (), kinds[1]), isa, 1, (), d.engine, kinds[0]), [b, panels])
+        packed = Panels(gemm.panel_columns(isa, d.engine), (), kinds[1], d.engine.name)
+        plan = gemm.plan(replace(c, b=replace(c.b, values=packed)), isa, threads, machine=ZEN4, form="packed")
+        assert plan.steps[-1].spec.description.interleaved == d.interleaved
+        out = np.full((m, n), 77, out_dtype.numpy)
+        execute(plan, [lying(a, kind), panels, out])
+        launch.assert_bits(out, due, (isa.name, m, k, n, "packed"))
 
 
 @pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)

@@ -168,15 +168,18 @@ class Choice:
     @property
     def interleaved(self) -> bool:
         """Whether micropanels of A are interleaved: where a chunk is one chain, rows of A are contiguous and panels
-        that use them pay for packing them so. Beside weights that are packed once a model gains nothing that can be
-        measured, and would have both forms of its kernels to compile, but on machines that begin four instructions a
-        cycle (Cascade Lake, packed, speed over that by rows: 512 x 1024 x 1024 1.06, 512 and 128 x 768 x 768 1.05, 32 x
-        768 x 768 1.03, 128 x 4096 x 3072 1.05). There columns of A of words of one element are turned for it too, and
-        of pairs of bfloat16 everywhere (Zen 4: 3072 x 512 x 768, 768 x 512 x 3072 and 768 cubed 1.02)."""
+        that use them pay for packing them so. Beside weights that are packed once words of several elements gain (Zen
+        4, packed, speed over that by rows: int8 512 x 4096 x 4096 1.05, 512 x 768 x 3072 1.03, 128 x 768 x 768 1.01,
+        bfloat16 512 x 4096 x 4096 1.02). By words of one element a model gains nothing there that can be measured, and
+        would have both forms of its kernels to compile, but on machines that begin four instructions a cycle (Cascade
+        Lake, packed: 512 x 1024 x 1024 1.06, 512 and 128 x 768 x 768 1.05, 32 x 768 x 768 1.03, 128 x 4096 x 3072
+        1.05). There columns of A of words of one element are turned for it too, and of pairs of bfloat16 everywhere
+        (Zen 4: 3072 x 512 x 768, 768 x 512 x 3072 and 768 cubed 1.02)."""
         if self.form == STREAMED or self.engine.takes_tiles:
             return False
-        by_rows = isinstance(self.c.b.values, Panels) and (has_weights(self.c) or not self.four_wide)
-        pays = self.four_wide if self.engine.depth == 1 else self.engine.is_guarded
+        is_alone = self.engine.depth == 1
+        by_rows = isinstance(self.c.b.values, Panels) and (has_weights(self.c) or (is_alone and not self.four_wide))
+        pays = self.four_wide if is_alone else self.engine.is_guarded
         turned = pays and self.steps >= _TURNED_CHUNKS * self.chunk
         if by_rows or kind(self.c.a.values) not in (("copy", "transpose") if turned else ("copy",)):
             return False
