@@ -188,9 +188,10 @@ class Choice:
     @property
     def lies(self) -> bool:
         """Whether the first micropanel of a block reads B where it lies and writes panels for the others: the sums hide
-        what reading rows waits for, which packing does not. So where B's rows are contiguous and a panel is packed at a
-        time on the way (Emerald Rapids, float32, K = N = 768, time of packing before over it: 32 rows 1.10, 64 rows
-        1.08, 128 rows 1.06). Packing reads faster what comes from memory (48 x 4096 x 4096: 0.67).
+        what reading rows waits for, which packing does not. So where B's rows are contiguous, its words of one element,
+        and a panel is packed at a time on the way (Emerald Rapids, float32, K = N = 768, time of packing before over
+        it: 32 rows 1.10, 64 rows 1.08, 128 rows 1.06). Packing reads faster what comes from memory (48 x 4096 x 4096:
+        0.67).
         """
         right, is_alone = self.c.b.values, self.group == self.wide == 1 and self.m_step > 1
         is_copied = self.form == FUSED and isinstance(right, Matrix) and kind(right) == "copy"

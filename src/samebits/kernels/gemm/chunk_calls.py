@@ -117,7 +117,8 @@ class CalledChunk:
 def chunks_of(b: Builder, x: MicrotileCall, rows: int, width: int, row: Index) -> Iterator[CalledChunk]:
     """The chunks of a call.
 
-    Args:    rows: those of A that `a_step` is one of.   width: columns of the tile.   row: from a row of B to the next.
+    Args:    rows: those of the micropanel where `a_step` is of each row, else 1.   width: columns of the tile.
+             row: from a row of B to the next.
     """
     of, asked = PanelCalls.kept(b, x.panels), [x.call, 0]
     for _ in b.when(of.calls > 1, carry=asked):

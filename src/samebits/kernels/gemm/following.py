@@ -17,8 +17,9 @@ __all__ = ["Asking", "Following"]
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What follows a group of panels, from `start` on: at most `runs` of what `calls` chunks ask for, `run` bytes
-    apart. In a run chunks begin `part` bytes after each other, and the turns of each go on by `line`."""
+    """What follows a group of panels: `runs` runs of memory from `start` on, which begin `run` bytes after each other.
+    `calls` chunks ask for one run, which begin `part` bytes after each other, and each turn of a chunk for what begins
+    `line` bytes after that of the turn before."""
 
     start: Pointer
     runs: Index

@@ -1,8 +1,8 @@
 """The macrokernel: the loops around the microkernel for one block of C, MC x NC over all of K.
 
-A task packs its block of A, KC of K at a time, then walks the panels of B; each microtile gains KC of K in chunks.
-Loops from outside: task (batch, block of M, block of N), `pc` over K by KC, `j` over panels of B, `p` over micropanels
-of A, `ck` over chunks. Where B is not in panels yet, a panel is packed just before it is used.
+A task packs its block of A, KC of K at a time, then walks the panels of B; each microtile gains KC of K by one call,
+in chunks. Loops from outside: task (batch, block of M, block of N), `pc` over K by KC, `j` over panels of B, `p` over
+micropanels of A. Where B is not in panels yet, a panel is packed just before it is used.
 Between KC blocks a microtile is kept in `out` itself; in the thread's scratch where out has no contiguous rows or is
 also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`; `specialised.Macrokernel`
 is what specialises it.

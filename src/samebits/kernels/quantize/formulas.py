@@ -34,9 +34,9 @@ class ElementRule:
         zero: The sign of the code where the scaled number is zero: its own (`kept`), or always that; `unsigned`: what
             is rounded to zero is +0 too.
         within: What the scaled number is rounded to before its code is found.
-        factors: How many significant bits factors have where numbers are divided by them: any number (`many`), or that
-            of `few` or of `short` ones, by which division is quicker and which others only seldom stand among: 15, or
-            the 4 of float8_e4m3fn.
+        factors: How many significant bits factors have where numbers are divided by them: any number (`many`), or few,
+            by which division is quicker: `few` at most 15, `short` at most 4, as float8_e4m3fn has. Blocks whose
+            factors have more than that are encoded plainly, which is slow: they must be rare.
     """
 
     apply: Apply

@@ -403,8 +403,8 @@ class _QuantizedChunk:
                     word = b.load(words, i, 2 * pairs)
                     drawn = b.pick([word], range(0, 2 * pairs, 2)), b.pick([word], range(1, 2 * pairs, 2))
                 for x in ahead:
-                    for k in range(0, 2 * pairs, LINE_BYTES // d.x.size_bytes):
-                        b.prefetch(x, i + k, level)
+                    for j in range(0, 2 * pairs, LINE_BYTES // d.x.size_bytes):
+                        b.prefetch(x, i + j, level)
                 for source, elements in lines:
                     codes = self.encoder.lanes(b, load_pairs(b, source, i, pairs), even, odd, plain, drawn)
                     store_pairs(b, elements, i // 2, codes, d.element.width_bits)
