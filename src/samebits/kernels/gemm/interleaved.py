@@ -36,7 +36,7 @@ _PANELS = {16: 8, 8: 24}
 # Rows that are asked for before they are read: short runs of memory are over before the hardware's own prefetching
 # begins (Emerald Rapids, share of the time of 512 x 3072 x 768 without and with: 5.3 and 3.9 %).
 _ROWS_AHEAD = 12
-# Columns that are turned together, where they are contiguous.
+# Words of each row that are turned together, where columns are contiguous.
 COLUMNS = 8
 # Turns of a vector of 64 bytes, and so many rows at a time.
 _SQUARE = 4
@@ -118,10 +118,10 @@ class InterleavedRows:
 @dataclass(frozen=True, slots=True)
 class InterleavedColumns:
     """A function `(x, column, rows, columns, block)` that packs the same of a micropanel whose columns are contiguous,
-    `column` elements apart, and asks for the next COLUMNS. Squares have as many rows as a turn has words; the last is
-    moved back to overlap the one before.
+    `column` elements apart, and asks for those of the next COLUMNS words. Squares have as many rows as a turn has
+    words; the last is moved back to overlap the one before.
 
-    `words`: what elements become, of depth 1.
+    `words`: what elements become.
     """
 
     words: Words
