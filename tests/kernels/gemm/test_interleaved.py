@@ -132,8 +132,8 @@ def test_products_of_wide_results_take_it_where_rows_are_contiguous(isa: Isa, ki
 @pytest.mark.parametrize("kind", ["copy", "transpose"])
 @pytest.mark.parametrize("kinds", [(int8, int8), (uint8, int8), (int8, uint8), (bfloat16, bfloat16)], ids=str)
 def test_words_of_several_elements_take_it(isa: Isa, kinds: tuple[DType, DType], kind: str) -> None:
-    """The last word is full or not, is the first of a turn, the last or neither, and may alone have a subnormal product.
-    Columns take it for pairs of bfloat16, where there are several chunks."""
+    """The last word is full or not, is the first of a turn, the last or neither, and may alone have a subnormal
+    product. Columns take it for pairs of bfloat16, where there are several chunks."""
     random, n = np.random.default_rng(9), 24 * 2 * isa.lanes + 5
     for m, k, threads in ((29, 301, 1), (12, 1030, 2), (13, 3, 1), (26, 2055, 2), (7, 257, 1), (12, 1281, 1)):
         if kinds[0] is bfloat16:
