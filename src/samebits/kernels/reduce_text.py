@@ -287,7 +287,7 @@ class _Row:
                 return code_tables.looked_up(self.cursor, self.e, k, i, width, count, paired)
             return self.cursor.load(k, i, width, count)
 
-        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(
+        given = {k: values.may_need_canonical(self.e, k, self.b.isa) for k in (*known, *self.kept)} | dict.fromkeys(
             (*divisors, *decoded, *tables), False
         )
         found = values.Values(self.b, self.e, width, load, given)

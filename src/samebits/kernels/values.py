@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import dtypes, ieee
+from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels import convert, functions, gelu
@@ -82,7 +83,7 @@ class Values:
         """Whether a NaN of this value may have another code than the canonical one by right of computation."""
         if value in self._given:
             return self._given[value]
-        return may_need_canonical(self._expression, value)
+        return may_need_canonical(self._expression, value, self._b.isa)
 
     def _compute(self, value: int) -> Vector:
         node = self._expression.node(value)
@@ -160,8 +161,9 @@ def _uses(expression: Expression, value: int) -> int:
     return taken.count(value) + expression.outputs.count(value)
 
 
-def may_need_canonical(expression: Expression, value: int) -> bool:
-    """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
+def may_need_canonical(expression: Expression, value: int, isa: Isa) -> bool:
+    """True for the float result of an arithmetic operation on an Isa row, unless the operation's text settles it; what
+    is rounded to a narrower float is canonical."""
     node = expression.node(value)
     if (
         node is None
@@ -173,7 +175,8 @@ def may_need_canonical(expression: Expression, value: int) -> bool:
     if node.op.startswith("row_"):
         return True
     row = functions.row(node.op)
-    return row.arithmetic and not row.canonical
+    is_paired = node.dtype is dtypes.float32 and row.paired is not None and isa.lanes >= row.paired
+    return row.arithmetic and not is_paired
 
 
 def _is_settled(node: Term) -> bool:

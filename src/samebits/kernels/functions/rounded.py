@@ -52,12 +52,17 @@ class CorrectlyRounded:
 
 def emit(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
     """The row's function of float32 lanes, NaN canonical."""
+    return b.canonical(computed(b, row, x))
+
+
+def computed(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
+    """The row's function of float32 lanes, NaN of any code."""
     wide = b.convert(_clamped(b, row, x), dtypes.float64)
     r, kept = row.reduce(b, wide)
     p = polynomial(b, row.coefficients, r, row.chains)
     double = row.restore(b, wide, r, p, kept)
     result = _mend(b, row, x, double, b.convert(double, dtypes.float32))
-    return b.canonical(row.settle(b, x, result) if row.settle else result)
+    return row.settle(b, x, result) if row.settle else result
 
 
 def _clamped(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:

@@ -5,7 +5,7 @@ An operation not listed here is a composition of rows (`kernels.composites`). St
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,8 @@ class FunctionRow:
         emit: `(b, result dtype, *vectors, *attribute)` to a vector.
         arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
         heavy: Worth keeping rather than computing twice.
-        canonical: `emit` itself makes NaN canonical, which may cost only the few vectors that have one.
+        paired: Lanes of a register from which on float32 is computed in pairs of float32; then `emit` itself makes NaN
+            canonical, which costs only the few vectors that have one. None: there is no such text.
 
     `reference` and `emit` of what computes are given no float narrower than float32: `meaning` and `lanes` convert.
     """
@@ -75,7 +76,7 @@ class FunctionRow:
     emit: Callable[..., Vector]
     arithmetic: bool = True
     heavy: bool = False
-    canonical: bool = False
+    paired: int | None = None
 
     @property
     def arity(self) -> int:
@@ -226,10 +227,12 @@ _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
-# Correctly rounded in float32.
-ROUNDED = (
-    "exp", "erf", "log", "log2", "log10", "log1p", "exp2", "expm1", "tanh", "sigmoid", "sin", "cos"
-)  # fmt: skip
+# Correctly rounded in float32, and from how many lanes on pairs of float32 are faster than float64: so many entries of
+# its table a register has to hold.
+ROUNDED: Mapping[str, int | None] = {
+    "exp": 8, "erf": 16, "log": 16, "log2": 16, "log10": 16, "log1p": 16, "exp2": 8, "expm1": None, "tanh": 8,
+    "sigmoid": 8, "sin": None, "cos": None,
+}  # fmt: skip
 
 ROWS: tuple[FunctionRow, ...] = (
     _row("add", _PAIR, np.add),
@@ -265,7 +268,7 @@ ROWS: tuple[FunctionRow, ...] = (
     _composed("quantize", (_F32, _F32, _BYTES), exact.quantize, heavy=True),
     _composed("requantize", (_SUMS, _F32, _F32, _F32, _BYTES), exact.requantize, heavy=True),
     _composed("requantize_sum", (_INT32, _INT32, _F32, _F32, _F32, _BYTES), exact.requantize_sum, heavy=True),
-    *[_composed(name, (_FLOATS,), heavy=True, canonical=True) for name in ROUNDED],
+    *[_composed(name, (_FLOATS,), heavy=True, paired=lanes) for name, lanes in ROUNDED.items()],
     _composed("pow", _PAIR, heavy=True),
     _composed("floor", (_FLOATS,), np.floor),
     _composed("ceil", (_FLOATS,), np.ceil),

@@ -31,6 +31,7 @@ from samebits.kernels.functions import (
     remainders,
     requantized,
     rounded,
+    rows,
     sequences,
     trigonometric,
     whole,
@@ -54,17 +55,17 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
     (trigonometric.SIN, decimals.sin),
     (trigonometric.COS, decimals.cos),
 )
-# What is faster in pairs of float32, by the least lanes that a register has for it: those of a table, or half of them.
-_PAIRED: Mapping[str, tuple[int, Callable[[Builder, Vector], Vector]]] = {
-    "exp": (8, paired_exponential.emit),
-    "exp2": (8, paired_exponential.emit_exp2),
-    "erf": (16, paired_error.emit),
-    "log": (16, paired_logarithm.log),
-    "log2": (16, paired_logarithm.log2),
-    "log10": (16, paired_logarithm.log10),
-    "log1p": (16, paired_logarithm.log1p),
-    "sigmoid": (8, paired_quotients.sigmoid),
-    "tanh": (8, paired_quotients.tanh),
+# Those in pairs of float32, for registers of as many lanes as `rows.ROUNDED` says.
+_PAIRED: Mapping[str, Callable[[Builder, Vector], Vector]] = {
+    "exp": paired_exponential.emit,
+    "exp2": paired_exponential.emit_exp2,
+    "erf": paired_error.emit,
+    "log": paired_logarithm.log,
+    "log2": paired_logarithm.log2,
+    "log10": paired_logarithm.log10,
+    "log1p": paired_logarithm.log1p,
+    "sigmoid": paired_quotients.sigmoid,
+    "tanh": paired_quotients.tanh,
 }
 # Of those, what there is a text of 1 + f(x) for.
 ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
@@ -85,13 +86,14 @@ BOUNDED: Mapping[str, Callable[..., Vector]] = {
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
-    """The text of float32, or of float64, NaN canonical."""
-    lanes, paired = _PAIRED.get(row.name, (0, None))
+    """The text of float32, or of float64."""
+    lanes = rows.ROUNDED[row.name]
 
     def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
         if dtype is dtypes.float64:
-            return b.canonical(doubles.TEXTS[row.name](b, x))
-        return paired(b, x) if paired is not None and b.isa.lanes >= lanes else rounded.emit(b, row, x)
+            return doubles.TEXTS[row.name](b, x)
+        is_paired = lanes is not None and b.isa.lanes >= lanes
+        return _PAIRED[row.name](b, x) if is_paired else rounded.computed(b, row, x)
 
     return emit
 
