@@ -21,7 +21,8 @@ from samebits.kernels.gemm.engine import FMA32, FMA64, PAIRS, Engine, named
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.interleaved import InterleavedRows
 from samebits.kernels.gemm.machine import CASCADE_LAKE, EMERALD_RAPIDS, WIDE_LANES, ZEN4
-from samebits.kernels.gemm.microkernel import UNROLL, Microtile, function
+from samebits.kernels.gemm.microkernel import function
+from samebits.kernels.gemm.microtile import UNROLL, Microtile
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.native.compile import assembly
 

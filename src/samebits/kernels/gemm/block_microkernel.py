@@ -37,7 +37,7 @@ from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.microtile import UNROLL
 from samebits.kernels.plan import LINE_BYTES
 
 # Words of a run that are one straight text, and rows of it that are summed side by side: fewer wait for their own

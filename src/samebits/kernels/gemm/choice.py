@@ -23,7 +23,7 @@ from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_wei
 from samebits.kernels.gemm.inner import KC_LEAST, TILED_BLOCK, Inner, size_words
 from samebits.kernels.gemm.interleaved import suits
 from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
-from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
+from samebits.kernels.gemm.microtile import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
 from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, copied_words, kind

@@ -22,7 +22,7 @@ import functools
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.frozen import dataclass
-from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.microtile import UNROLL
 from samebits.kernels.gemm.words import Words
 
 __all__ = ["COLUMNS", "InterleavedColumns", "InterleavedRows", "suits"]

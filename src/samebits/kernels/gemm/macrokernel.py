@@ -46,6 +46,7 @@ from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
 from samebits.kernels.gemm.interleaved import COLUMNS, InterleavedColumns, InterleavedRows
+from samebits.kernels.gemm.microtile import UNROLL
 from samebits.kernels.gemm.pack import PACKED, WINDOWS
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
 from samebits.kernels.gemm.tile_blocks import TiledBlock
@@ -105,7 +106,7 @@ class _MacroText:
         self.first = [b.callee(name, first) for name in first_names()] if d.keeps else []
         self.n, self.kc = b.index("n"), b.index("kc")
         self.height, self.lower, self.tall = b.index("height"), b.index("lower"), b.index("tall")
-        turns = self.kc // microkernel.UNROLL if d.by_tiles else max(1, d.chunk // microkernel.UNROLL)
+        turns = self.kc // UNROLL if d.by_tiles else max(1, d.chunk // UNROLL)
         width = b.index("asks") * LINE_BYTES
         self.asking = Asking(d.b, self.nr, engine.depth, turns, width)
         self.block_a = b.scratch(engine.word)
@@ -218,7 +219,7 @@ class TaskLoops:
         """Micropanels of a chunk, `size` words of A from word pc + ck on, interleaved."""
         text = self.text
         b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
-        turned, unroll = d.a == "transpose", microkernel.UNROLL
+        turned = d.a == "transpose"
         for c in b.loop(0, size, COLUMNS) if turned else (0,):
             words, step = (b.min(size - c, COLUMNS), column) if turned else (size, row)
             for p in b.loop(self.p0, self.p1):
@@ -228,7 +229,7 @@ class TaskLoops:
                 source = b.offset(x, r * row + c * d.engine.depth * column)
                 b.call(text.pack_a, source, step, rows, text.elements(pc + ck + c, words), block)
                 if text.look_a is not None:
-                    whole = (words + (unroll - 1)) // unroll * unroll * rows
+                    whole = (words + (UNROLL - 1)) // UNROLL * UNROLL * rows
                     b.call(text.look_a, block, 0, 1, whole, text.fact_a)
 
     def left(self, r: Index, q: Index, rows: Index) -> Pointer:

@@ -20,90 +20,34 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
   counted in words from the first of K; `block`: words of a block.
 Lanes run over N; each lane of each accumulator is one sequential chain.
 
-Each microtile is a function that is compiled alone and shared by all kernels of the machine: `function` names it,
-`microkernel` and `scaled_microkernel` are its text, `_MicroText` has what both say.
+Each microtile is a function that is compiled alone and shared by all kernels of the machine: `function` names it, for
+what `microtile.Microtile` says, and `microkernel`, `keeping_microkernel` and `scaled_microkernel` are its text.
+`_MicroText` has what these say of sums, `microtile_operands` what a step reads of A and B. Start at `microkernel`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
-from samebits.dtypes import DType, float32, uint32
-from samebits.frozen import dataclass, replace
+from samebits.dtypes import DType
 from samebits.kernels.gemm.asked_sums import AskedSums
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.chunk_calls import ARGUMENTS, CalledChunk, MicrotileCall, chunks_of, taken
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.machine import WIDE_LANES
-from samebits.kernels.gemm.order import CHAIN, SumOrder
+from samebits.kernels.gemm.microtile import UNROLL, Microtile
+from samebits.kernels.gemm.microtile_operands import MicrotileOperands
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
-# Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
-# micro-operation cache.
-UNROLL = 4
-# Lines that a turn asks for at most.
-MOST_ASKS = 4
-# Low tiles read B once, and ask for it this many rows ahead: farther is too late for the hardware's own prefetching
-# (M = 1, 768 x 768 in the last cache, GB/s at 1, 2, 4, 8 rows: avx512 93 93 81 77, avx2 87 90 90 88; 4096 x 4096 in
-# memory 32 33 30 31 and 34 34 36 32).
-_AHEAD = 2
-_AHEAD_WEIGHTS = 16
 # Where words of every second row are read twice: vectors of columns; rows, of which fewer leave no time for the loads
 # (Cascade Lake, 16 x 384 x 384 in tiles of 8 rows 0.97 times as fast, 64 x 384 x 1536 of 10 and 11 rows 1.07).
 _FOLDED, _FOLDED_ROWS = 2, 10
 # Sums of a microtile: a vector for each row and each vector of its columns.
 _Sums = list[list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Microtile:
-    """What specialises the text: `h` rows by `panels` micropanels of `nv` vectors, by one engine's steps; `pitch` words
-    from one row of A to the next, which depends on how long chunks are and on nothing else.
-
-    `accumulates`: whether a sum may begin as -0.
-    `weights`: how the panels' elements become words as they are read; None where they are words.
-    `scaled`: whether blocks along k have scales.
-    `order`: how a chunk is summed.
-    `keeps`: whether the words that are read, or that weights become, are written down as a panel too, for other
-    microtiles, which take them as they are.
-    `apart`: whether of two vectors of columns one has the even columns and the other the odd ones until the sum is
-    finished, also where it and words are kept meanwhile: then two operations widen both vectors of bfloat16, not four
-    (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
-    `interleaved`: whether A lies so; `pitch` does not matter then.
-    `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
-    `four_wide`: whether instructions of a turn are saved (`machine.Machine.four_wide`).
-    `in_steps`: whether A lies in steps of tiles (`tile_blocks`), each a block of the order; `pitch` is that of a step.
-    """
-
-    engine: Engine
-    h: int
-    nv: int
-    panels: int
-    pitch: int
-    accumulates: bool = False
-    weights: Words | None = None
-    scaled: bool = False
-    order: SumOrder = CHAIN
-    keeps: bool = False
-    apart: bool = False
-    interleaved: bool = False
-    lies: bool = False
-    four_wide: bool = False
-    in_steps: bool = False
-
-    def asks_for_sums(self, isa: Isa) -> bool:
-        """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
-        A is interleaved, or where words are of one element and many rows use one panel (Emerald Rapids, 768 x 128 x
-        768, speed over that of asking for all at once: 1.03, by vectors of 32 bytes 0.95)."""
-        is_plain = self.engine.depth == 1 and not self.order.block and self.weights is None
-        is_tall = self.interleaved or (is_plain and self.panels == 1 and self.h > 2)
-        return is_tall and isa.lanes >= WIDE_LANES
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
@@ -156,34 +100,20 @@ def _chunks(
     for chunk in chunks_of(b, call, rows, nr * d.panels, call.b_step if d.lies else nr):
         down = (b.offset(kept[0], chunk.first * nr), kept[1]) if kept else None
         asks = chunk.following, chunk.panels.line, chunk.panels.asks
-        tile = _MicroText(b, d, _Read(chunk.a, chunk.panel, call.b_step, *asks, down))
+        tile = _MicroText(b, d, MicrotileOperands(b, d, chunk.a, chunk.panel, call.b_step, *asks, down))
         if not d.asks_for_sums(b.isa):
             for _ in b.when(chunk.ends):
                 tile.expect(call.c, call.c_step)
         yield tile, chunk
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What a chunk's steps read, and what they ask for. `again` is where `a` is, but LLVM does not know so."""
-
-    a: Pointer
-    panel: Pointer
-    b_step: Index
-    following: Pointer
-    following_step: Index
-    asks: Index
-    kept: tuple[Pointer, Index] | None = None
-    again: Pointer | None = None
-
-
 class _MicroText:
     """One microtile being emitted."""
 
-    def __init__(self, b: Builder, d: Microtile, read: _Read) -> None:
+    def __init__(self, b: Builder, d: Microtile, read: MicrotileOperands) -> None:
         self.b, self.d, self.read = b, d, read
         self.lanes = d.engine.lanes(b.isa)
-        self.nr, self.vectors = d.nv * self.lanes, d.nv * d.panels
+        self.nr, self.vectors = d.nv * self.lanes, d.vectors
 
     def expect(self, c: Pointer, c_step: Index) -> None:
         """Ask for the lines of c."""
@@ -242,7 +172,7 @@ class _MicroText:
             rows = range(first, min(first + step, d.h))
             found = [[[sums] * 2 for sums in row] for row in self._zeros(rows)]
             for k in b.loop(low, high, carry=found):
-                right = [b.load(self.read.panel, self._place(k, v), self.lanes) for v in range(width)]
+                right = [b.load(self.read.panel, self.read.place(k, v), self.lanes) for v in range(width)]
                 for i, row in enumerate(rows):
                     left = b.splat(b.load(a, k + row * d.pitch, 1), self.lanes)
                     found[i] = [
@@ -267,20 +197,18 @@ class _MicroText:
         """The sums of one chain of a whole block in one text, which asks for the rows of B that the next chain reads,
         as this one passes over them (Zen 3, 6 x 16 of float32, of the speed of sb1: a loop of 4 words 0.85, one text
         0.87, with what it asks for 0.89)."""
-        b, d, read = self.b, self.d, self.read
+        d, read = self.d, self.read
         size, count = d.order.block, d.order.chains
         sums, turns = self._zeros(range(d.h)), size // count // UNROLL
-        self._ask_for_more(low // UNROLL + chain * turns, turns, 1)
+        read.ask_for_more(low // UNROLL + chain * turns, turns, 1)
         ahead = 1 if chain < count - 1 else size - chain
         for turn in range(turns):
             first = low + turn * UNROLL * count + chain
-            self._ask_for_following(low // UNROLL + chain * turns + turn)
+            read.ask_for_following(low // UNROLL + chain * turns + turn)
             after = sums[-1] if turn else []
-            near = b.anchor(b.offset(read.a, first), after), b.anchor(b.offset(read.panel, first * self.nr), after)
-            kept = read.kept and (b.offset(read.kept[0], first * self.nr), read.kept[1])
-            self.read = replace(read, a=near[0], panel=near[1], kept=kept)
+            self.read = read.behind(first, after)
             for u in range(0, UNROLL * count, count):
-                self._ask_for_row(u + ahead)
+                self.read.ask_for_row(u + ahead)
                 self._step(sums, range(d.h), u)
             self.read = read
         return sums
@@ -299,7 +227,7 @@ class _MicroText:
         for k in b.loop(low, whole, turn, carry=found):
             for u in range(turn):
                 if rows.start == 0 and u < UNROLL:
-                    self._ask(k // UNROLL, k, u)
+                    self.read.ask(k // UNROLL, k, u)
                 if u % count in chains:
                     self._step(found[u % count - chains.start], rows, k + u)
         for sums, first in zip(found, chains, strict=True):
@@ -319,10 +247,9 @@ class _MicroText:
                     asked.ask(b, tile, turn)
                 k, first = turn * UNROLL, turn * of_turn
                 if self.d.four_wide and self.vectors == _FOLDED and h >= _FOLDED_ROWS:
-                    near = b.anchor(b.offset(read.a, first))
-                    self.read, first = replace(read, a=near, again=b.anchor(near)), 0
+                    self.read, first = read.twice(first), 0
                 for u in range(UNROLL):
-                    self._ask(turn, k, u)
+                    self.read.ask(turn, k, u)
                     self._step(sums, range(h), k + u, first + u)
         self.read = read
         for k in b.loop(count * UNROLL, kc, carry=sums):
@@ -351,80 +278,12 @@ class _MicroText:
 
     def _step(self, sums: _Sums, rows: range, k: Index, at: Index | None = None) -> None:
         """The sums of these rows gain the products of word k, which is at `at` of the first row of A, if not at k."""
-        b, d, lanes, right = self.b, self.d, self.lanes, self._row(k)
-        apart = UNROLL if d.interleaved else d.pitch
-        if self.read.kept is not None:
-            kept, step = self.read.kept
-            for v, words in enumerate(right):
-                b.store(kept, self._place(k, v, step), words)
+        d, right = self.d, self.read.right(k)
         for i, row in enumerate(rows):
-            place = (k if at is None else at) + row * apart
-            # Each word of every second row is read once for each fma that takes it.
-            sources = (self.read.a, self.read.again) if self.read.again and row % 2 else (self.read.a,)
-            lefts = [b.splat(b.load(x, place, 1), lanes) for x in sources]
-            sums[i] = [d.engine.advance(b, lefts[v % len(lefts)], right[v], sums[i][v]) for v in range(self.vectors)]
-
-    def _row(self, k: Index) -> list[Vector]:
-        """Row k of B as words."""
-        b, panel, lanes, weights = self.b, self.read.panel, self.lanes, self.d.weights
-        places = [self._place(k, v) for v in range(self.vectors)]
-        if weights is None:
-            return [b.load(panel, at, lanes) for at in places]
-        if not self.d.apart:
-            return [weights.across(b, panel, at, 1, lanes) for at in places]
-        found = list[Vector]()
-        for at in places[::2]:
-            codes = b.load(b.cast(b.offset(panel, at), uint32, aligned=False), 0, lanes)
-            even, odd = b.shift_left(codes, 16), b.bit_and(codes, b.like(codes, 0xFFFF0000))
-            found += [b.bitcast(even, float32), b.bitcast(odd, float32)]
-        return found
-
-    def _place(self, k: Index, v: int, step: Index | None = None) -> Index:
-        """Where vector v of row k of B is, in panels that are `step` apart, or as far as those that are read."""
-        if step is None and self.d.lies:
-            return k * self.read.b_step + v * self.lanes
-        step = self.read.b_step if step is None else step
-        return k * self.nr + (v // self.d.nv) * step + (v % self.d.nv) * self.lanes
-
-    def _ask(self, turn: Index, k: Index, u: int) -> None:
-        """Ask, before step u of a turn that begins at word k, for what follows: the next panel where many rows use each
-        panel, at once, else the next row of this one. Rows asked for all at once wait for each other (M = 1, packed,
-        Zen 4: 5 to 16 % of the time)."""
-        weights = self.d.weights
-        if self.d.panels == 1 and self.d.h > 2:
-            if not u:
-                for _ in self.b.when(self.read.asks < 2):
-                    self._ask_for_following(turn)
-                self._ask_for_more(turn, 1, 0)
-        elif weights is None or not u % max(1, LINE_BYTES // (weights.pointer.size_bytes * self.nr)):
-            self._ask_for_row(k + u + (_AHEAD_WEIGHTS if weights else _AHEAD))
-
-    def _ask_for_following(self, turn: Index) -> None:
-        """A line of the next panel. Weights are converted for so long that it may wait in the second cache."""
-        self.b.prefetch(self.read.following, turn * self.read.following_step, 2 if self.d.weights else 1)
-
-    def _ask_for_more(self, turn: Index, turns: int, first: int) -> None:
-        """The lines of some turns from number `first` on, where a turn asks for several. Few rows use a panel then,
-        and the next one waits in the second cache: the first has no room for both (Emerald Rapids, one thread, speed
-        over that of the first: 32 x 3072 x 4096 of float32 beside columns 1.05, 4 rows of bfloat16 beside int8 1.03,
-        uint4, a line a turn, 1.04; but 128 x 768 x 3072 of float32 packed, a line a turn, 0.97)."""
-
-        def ask(lines: range) -> None:
-            for i, line in itertools.product(range(turns), lines):
-                self.b.prefetch(self.read.following, (turn + i) * self.read.following_step + line * LINE_BYTES, 2)
-
-        for _ in self.b.when(self.read.asks > 1):
-            ask(range(first, 2))
-            for _ in self.b.when(self.read.asks > 2):
-                ask(range(2, MOST_ASKS))
-
-    def _ask_for_row(self, k: Index) -> None:
-        """Ask for row k of B; several rows of a panel of weights share a line."""
-        b, d, weights = self.b, self.d, self.d.weights
-        word_bytes = weights.pointer.size_bytes if weights else d.engine.word.size_bytes
-        step = d.nv if weights else max(1, LINE_BYTES // (word_bytes * self.lanes))
-        for v in range(0, self.vectors, step):
-            b.prefetch(self.read.panel, self._place(k, v))
+            lefts = self.read.left(k if at is None else at, row)
+            sums[i] = [
+                d.engine.advance(self.b, lefts[v % len(lefts)], right[v], sums[i][v]) for v in range(self.vectors)
+            ]
 
     def _scale(
         self, sums: _Sums, scales: Pointer, scales_step: Index, q: Index, onto: Callable[[int, int], Vector]

@@ -18,7 +18,7 @@ from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
 from samebits.kernels.gemm.blocks import SCALE, BlockOperand
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue
-from samebits.kernels.gemm.microkernel import Microtile
+from samebits.kernels.gemm.microtile import Microtile
 from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, WINDOWS
 from samebits.kernels.gemm.tiles import Micropanels, Tile

@@ -27,7 +27,7 @@ from samebits.dtypes import DType, int32, uint8
 from samebits.frozen import dataclass
 from samebits.kernels import convert
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.microtile import UNROLL
 from samebits.kernels.plan import LINE_BYTES
 
 # Words along K of a tile, and tiles of columns that are multiplied together.
