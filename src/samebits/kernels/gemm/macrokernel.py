@@ -5,7 +5,8 @@ in chunks. Loops from outside: task (batch, block of M, block of N), `pc` over K
 micropanels of A. Where B is not in panels yet, a panel is packed just before it is used.
 Between KC blocks a microtile is kept in `out` itself; in the thread's scratch where out has no contiguous rows or is
 also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`; `specialised.Macrokernel`
-is what specialises it.
+is what specialises it. The innermost loop, over micropanels, and its calls of microtiles are `micropanel_walk`, those
+of microtiles by tiles `tile_walk`.
 
 Nothing of it holds a size: extents, blocks, strides and how panels are grouped are arguments, and so are the functions
 of the microtiles (`microkernel`), which all kernels share.
@@ -21,19 +22,17 @@ wait (`Macrokernel.waits`) | immediates; offsets are arguments.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, Condition, Function, Index, KernelSpec, Pointer
+from samebits.codegen.vocabulary import Builder, Condition, Index, KernelSpec, Pointer
 from samebits.dtypes import float32, int32, int64
-from samebits.frozen import dataclass
 from samebits.kernels.gemm import (
     batch,
     block_microkernel,
     blocks,
     facts,
     microkernel,
+    micropanel_walk,
     pack,
     parts,
     run_values,
@@ -41,11 +40,12 @@ from samebits.kernels.gemm import (
     window_panels,
 )
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
-from samebits.kernels.gemm.chunk_calls import PANEL_CALLS, PanelCalls
+from samebits.kernels.gemm.chunk_calls import PANEL_CALLS
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
-from samebits.kernels.gemm.following import Asking, Following
+from samebits.kernels.gemm.following import Asking
 from samebits.kernels.gemm.interleaved import COLUMNS, InterleavedColumns, InterleavedRows
+from samebits.kernels.gemm.micropanel_walk import MultipliedPanels
 from samebits.kernels.gemm.microtile import UNROLL
 from samebits.kernels.gemm.pack import PACKED, WINDOWS
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
@@ -53,9 +53,6 @@ from samebits.kernels.gemm.tile_blocks import TiledBlock
 from samebits.kernels.gemm.tile_microkernel import parameters as tile_parameters
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.plan import LINE_BYTES
-
-# Where a microtile's panel is among its arguments.
-_PANEL = 2
 
 
 @functools.lru_cache(maxsize=1024)
@@ -155,29 +152,6 @@ class _MacroText:
         return kc if depth == 1 else self.b.min(kc * depth, self.b.index("elements") - pc * depth)
 
 
-@dataclass(frozen=True, slots=True)
-class _TilePlace:
-    """A microtile in its block of C: row r of the block, panel j, and where its sums are.
-
-    `start`: where they begin; `kept`: where they wait between blocks of K; each with the step of its rows. `width`:
-    columns. Whether this is the first of K, the last, and not the last; `straight`: whether out takes the sums as they
-    are; `tile`: where they are between chunks."""
-
-    r: Index
-    rows: Index
-    j: Index
-    kept: Pointer
-    kept_step: Index
-    start: Pointer
-    start_step: Index
-    width: Index
-    fresh: Condition
-    final: Condition
-    more: Condition
-    straight: Condition
-    tile: Pointer
-
-
 class TaskLoops:
     """The loops inside one task, over its micropanels p0 .. p1-1, its panels j0 .. j1-1, and words of K from `begin` to
     `end`."""
@@ -257,12 +231,11 @@ class TaskLoops:
                 if d.by_tiles:
                     tile_walk.column(self, j, pc, words, panels[0], following, 0, (q, q + 1 >= chunks))
                     continue
-                self.expect(following, words, 1)
-                for p in b.loop(self.p0, self.p1):
-                    self.microtile(p, j, wide, pc, kc, chunks, panels, 0, following, 0, q)
+                micropanel_walk.expect(self, following, words, 1)
+                micropanel_walk.column(self, MultipliedPanels(j, 0, wide, *panels, pc, kc, chunks, 0, following, q))
             return
         if d.runs is None:
-            self.expect(following, kc, chunks)
+            micropanel_walk.expect(self, following, kc, chunks)
         start, step = self.panels(j, size, pc, kc)
         for g in b.loop(0, size, wide):
             panels = (b.offset(start, g * step), step)
@@ -272,11 +245,8 @@ class TaskLoops:
             if d.by_tiles:
                 for _ in b.when(unsafe == 0) if d.checked else (None,):
                     tile_walk.column(self, j + g, pc, kc, panels[0], following, g * (self.p1 - self.p0))
-            if d.by_tiles and not d.checked:
-                continue
-            for p in b.loop(self.p0, b.choose(unsafe == 0, self.p0, self.p1) if d.by_tiles else self.p1):
-                call = (g * (self.p1 - self.p0) + (p - self.p0)) * chunks
-                self.microtile(p, j + g, wide, pc, kc, chunks, panels, unsafe, following, call)
+            if d.checked or not d.by_tiles:
+                micropanel_walk.column(self, MultipliedPanels(j, g, wide, *panels, pc, kc, chunks, unsafe, following))
 
     def panels(self, j: Index, size: Index, pc: Index, kc: Index) -> tuple[Pointer, Index]:
         """(where `size` micropanels start, their step)."""
@@ -345,124 +315,6 @@ class TaskLoops:
         sums = b.add(lowest[0], lowest_a)
         return b.choose(b.any(b.less(sums, b.like(sums, LOWEST))), 1, 0)
 
-    def microtile(
-        self, p: Index, j: Index, wide: Index, pc: Index, kc: Index, chunks: Index, panels: tuple[Pointer, Index],
-        unsafe: Index, following: Following, call: Index, only: Index | None = None,
-    ) -> None:  # fmt: skip
-        """One microtile, of micropanel p, gains KC of K in `chunks`, or chunk `only` of them, which the panel is then;
-        the first is call number `call` of the group."""
-        text = self.text
-        b, d, nr = text.b, text.d, text.nr
-        r, is_tall = text.row(p) - self.r0, p < text.tall
-        rows, width = b.choose(is_tall, text.height, text.height - text.lower), wide * nr
-        columns = b.min(width, text.n - j * nr)
-        narrow = columns < width
-        kept, kept_step = self.kept(r, j, narrow)
-        fresh, final, more = pc == self.k_begin, pc + text.kc >= self.k_end, pc + text.kc < self.k_end
-        if only is not None:
-            fresh, final = fresh & (only == 0), final & (only + 1 >= chunks)
-        # A plain t is out itself, but for a narrow panel; anything else leaves the tile by `finish`.
-        straight: Condition = (columns >= width) if d.epilogue.plain else False
-        start, start_step = text.start, 0
-        tile = text.tile if only is None else b.offset(text.waiting, r * width)
-        if d.accumulates:
-            start, start_step = b.choose(straight, kept, tile), b.choose(straight, kept_step, width)
-            for _ in b.when(fresh & narrow if d.epilogue.plain else fresh):
-                text.finish.begin(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
-        functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
-        place = _TilePlace(r, rows, j, kept, kept_step, start, start_step, width, fresh, final, more, straight, tile)
-
-        def run(arguments: list[Any]) -> None:
-            if d.keeps:
-                is_first = p == self.p0
-                if d.lies:
-                    is_first &= columns >= width
-                self.kept_down(is_first, self.function(text.first, is_tall, wide), functions[0], arguments, j, pc)
-                return
-            for i, function in enumerate(functions):
-                for _ in b.when(unsafe == i) if not (d.by_tiles and d.engines[i].takes_tiles) else ():
-                    b.call(function, *arguments)
-
-        if not d.epilogue.plain:
-            for _ in b.when(final):
-                text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
-        if d.runs is None:
-            self.of_chunks(place, panels, pc, chunks, following, call, run, only)
-        else:
-            self.of_runs(place, panels, pc, kc, run)
-        for _ in b.when(final & narrow if d.epilogue.plain else final):
-            text.finish.call(self.operands, tile, width, self.r0 + r, j * nr, rows, columns)
-
-    def of_chunks(
-        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, chunks: Index, following: Following, call: Index,
-        run: Callable[[list[Any]], None], only: Index | None,
-    ) -> None:  # fmt: skip
-        """The microtile gains `chunks`, or one of them, by a call."""
-        text, (panel, b_step) = self.text, panels
-        b, d, nr = text.b, text.d, text.nr
-        t, t_step = b.choose(x.fresh, x.start, x.kept), b.choose(x.fresh, x.start_step, x.kept_step)
-        keep, first = x.more | x.straight, 0
-        if only is not None:
-            t, t_step = b.choose(only == 0, t, x.tile), b.choose(only == 0, t_step, x.width)
-            keep, first = keep & (only + 1 >= chunks), only
-        c, c_step = b.choose(keep, x.kept, x.tile), b.choose(keep, x.kept_step, x.width)
-        last, a = b.choose(x.final, 1, 0), self.left(x.r, first, x.rows)
-        arguments = [text.panel_calls, a, panel, b_step, t, t_step, x.tile, c, c_step, last, following.start]
-        arguments.append(call + first)
-        if SCALE in d.shared:
-            scales = SCALE.panel(b, self.operands[SCALE.name], x.j, nr)
-            arguments += [scales, SCALE.step(b, nr), pc + first * d.chunk, SCALE.words(b)]
-        run(arguments)
-
-    def expect(self, following: Following, kc: Index, chunks: Index) -> None:
-        """Write down what microtiles of some panels have in common, which gain kc words in `chunks`."""
-        text = self.text
-        b, d, x = text.b, text.d, following
-        apart = d.chunk if d.by_tiles else d.pitch if d.interleaved else self.rows * d.pitch
-        asks = b.index("asks")
-        PanelCalls(kc, d.chunk, chunks, apart, x.runs, x.calls, x.run, x.part, x.line, asks).keep(b, text.panel_calls)
-
-    def kept_down(
-        self, is_first: Condition, first: Function, other: Function, arguments: list[Any], j: Index, pc: Index
-    ) -> None:  # fmt: skip
-        """A micropanel gains words of panel j from pc on: the first reads B where it lies, or the panel of weights, and
-        writes its words down, the others read these."""
-        text = self.text
-        b = text.b
-        words = text.block_b, text.kc * text.nr
-        source: tuple[Any, ...] = tuple(arguments[_PANEL : _PANEL + 2])
-        if text.d.lies:
-            row = b.index("b_row")
-            source = b.offset(self.operands["b"], pc * row + j * text.nr), row
-        before, after = arguments[:_PANEL], arguments[_PANEL + 2 :]
-        which = b.choose(is_first, 0, 1)
-        for _ in b.when(which == 0):
-            b.call(first, *before, *source, *after, *words)
-        for _ in b.when(which == 1):
-            b.call(other, *before, *words, *after)
-
-    def of_runs(
-        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index,
-        run: Callable[[list[Any]], None],
-    ) -> None:  # fmt: skip
-        """The microtile gains the scaled sums of all runs, by one call."""
-        text = self.text
-        b, d, nr = text.b, text.d, text.nr
-        t, t_step = b.choose(x.fresh, x.start, x.kept), b.choose(x.fresh, x.start_step, x.kept_step)
-        keep = x.more | x.straight
-        c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
-        a = b.offset(text.block_a, x.r * d.pitch)
-        arguments = [kc, a, self.rows * d.row_words, panels[0], t, t_step, c, c_step, b.choose(x.final, 1, 0), pc]
-        values, step, block = self.scales_of_a(self.r0 + x.r)
-        if text.values_a is not None:
-            apart = d.row_words - d.pitch
-            values = b.cast(b.offset(text.block_a, self.rows * d.pitch + x.r * apart), float32)
-        arguments += [values, step, block]
-        scales, block = b.cast(text.start, float32), 1
-        if SCALE in d.shared:
-            scales, block = SCALE.panel(b, self.operands[SCALE.name], x.j, nr), SCALE.words(b)
-        run([*arguments, scales, block])
-
     def scales_of_a(self, r: Index) -> tuple[Pointer, Index, Index]:
         """Where those of row r begin, how far from one row's to the next's, and how many words share one; of an operand
         without blocks anything."""
@@ -471,13 +323,6 @@ class TaskLoops:
             return b.cast(self.text.start, float32), 0, 1
         step = A_SCALE.step(b, 1)
         return b.offset(self.operands[A_SCALE.name], r * step), step, A_SCALE.words(b)
-
-    def function(self, tiles: list[Function], is_tall: Condition, wide: Index) -> Function:
-        """That of a micropanel over `wide` panels, among `_tiles`."""
-        b = self.text.b
-        tall_wide, tall_one, low_wide, low_one = tiles
-        several = b.choose(is_tall, tall_wide, low_wide)
-        return b.choose(wide > 1, several, b.choose(is_tall, tall_one, low_one))
 
     def kept(self, r: Index, j: Index, narrow: Condition) -> tuple[Pointer, Index]:
         """Where a microtile is kept between KC blocks, and the step of its rows."""
