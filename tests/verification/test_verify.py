@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import samebits as sb
 from samebits import driver, samples
 from samebits.codegen import isa as isas
-from samebits.kernels import fold, reduce, reduce_text
+from samebits.kernels import fold, reduce, reduce_text, row_kernel
 from samebits.runtime import cpu
 from samebits.verification import rows as rows_
 from samebits.verification import sizes, verify
@@ -414,7 +414,7 @@ def break_softmax(monkeypatch):
         def planned(expression, inputs, outputs, axes, isa, threads=1):
             with monkeypatch.context() as patch:
                 if when(isa, threads):
-                    patch.setattr(reduce, "text", _thirty_two_lanes)
+                    patch.setattr(row_kernel, "text", _thirty_two_lanes)
                 return plan(expression, inputs, outputs, axes, isa, threads)
 
         monkeypatch.setattr(reduce, "plan", planned)

@@ -11,94 +11,32 @@ the whole shape. Operands of the plan: the inputs, then the outputs, then the wo
 output may be an input's memory if their layouts are equal.
 
 The nodes `row_sum row_prod row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is
-their extent as a float. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
+their extent as a float. Order of additions: numerics.md section 6. Start at `plan`, which chooses: one kernel along
+rows (`row_kernel`), lanes across rows that lie side by side (`columns`), a kernel a pass (`by_pass`), blocks of few
+long rows (`long_rows`), or, for rows of one element, `elementwise`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from samebits import ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType, float32
+from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import code_tables, convert, elementwise, exact_blocks, fold, long_rows, values
+from samebits.kernels import convert, elementwise, fold, long_rows, row_kernel
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
-from samebits.kernels.passes import Pass, passes, uniform
+from samebits.kernels.passes import passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
-from samebits.kernels.reduce_text import ReduceText, text
 from samebits.kernels.row_axes import block_size, normal_axes, whole_shape
+from samebits.kernels.row_kernel import RowSteps, WalkedRows
+from samebits.kernels.row_reference import reference
 from samebits.kernels.walk import NIBBLES, Axis, AxisSteps, Walk, blocks, broadcast, walk
 from samebits.tape import cached
 
-Array = values.Array
-
-# Elements of one task, in whole rows: microseconds of work, so that threads can share it.
-_TASK = 8192
-# Vectors are stored to scratch whole, so a kept row has room for one more of the widest.
-_PADDING = 64
-# Most rows of a group, and elements of each that are stored in turn, where rows are long and share an input: a group
-# lies in the second cache.
-_SPANNED, _SPAN = 16, 1024
-# Bytes that the rows of a group may take of the first-level data cache (32 KB on the smallest machines), where the rows
-# of the next group are being brought meanwhile.
-_CACHE = 16384
-
-
-def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int]) -> list[Array]:
-    """The outputs by NumPy; a value that is one a row has extent 1 along `axes`."""
-    shape = np.broadcast_shapes(*[np.shape(x) for x in inputs])
-    reduced = normal_axes(axes, len(shape))
-    outer = tuple(a for a in range(len(shape)) if a not in reduced)
-    n = math.prod(shape[a] for a in reduced)
-
-    def special(node: Term, arguments: list[Array]) -> Array:
-        if node.op == "count":
-            return np.array(n, node.dtype.numpy)
-        whole = np.broadcast_to(arguments[0], shape).transpose(*outer, *reduced)
-        rows = whole.reshape(math.prod(shape[a] for a in outer), n)
-        ordered = {"row_sum": np.add, "row_prod": np.multiply}.get(node.op)
-        result = _sum_rule(rows, ordered) if ordered else _extreme(node.op, rows)
-        return result.reshape([1 if a in reduced else extent for a, extent in enumerate(shape)])
-
-    return values.reference(expression, inputs, special)
-
-
-def _sum_rule(x: Array, step: np.ufunc) -> Array:
-    """Row sums, or products, of [rows, n]: numerics.md section 6, word for word."""
-    rows, n = x.shape
-    if n == 0:
-        return np.full(rows, step.identity, x.dtype)
-    blocks = []
-    with np.errstate(all="ignore"):
-        for start in range(0, n, 2048):
-            block = x[:, start : start + 2048]
-            lanes = block[:, :64].copy()
-            for k in range(64, block.shape[1], 64):
-                part = block[:, k : k + 64]
-                lanes[:, : part.shape[1]] = step(lanes[:, : part.shape[1]], part)
-            for distance in (32, 16, 8, 4, 2, 1):
-                lanes, others = lanes[:, :distance], lanes[:, distance:]
-                lanes[:, : others.shape[1]] = step(lanes[:, : others.shape[1]], others)
-            blocks.append(lanes[:, 0])
-    return np.array(blocks[0]) if len(blocks) == 1 else _sum_rule(np.stack(blocks, axis=1), step)
-
-
-def _extreme(op: str, x: Array) -> Array:
-    """Row maxima or minima of [rows, n]."""
-    if x.dtype.kind != "f":
-        return np.asarray((np.max if op == "row_max" else np.min)(x, axis=1))
-    step = ieee.maximum if op == "row_max" else ieee.minimum
-    while x.shape[1] > 1:  # of each two neighbours; then of what these gave, and what is left over
-        pairs = x.shape[1] // 2 * 2
-        x = np.concatenate([step(x[:, :pairs:2], x[:, 1:pairs:2]), x[:, pairs:]], axis=1)
-    return np.array(x[:, 0])
+__all__ = ["plan", "reference", "takes_packed"]
 
 
 @cached(4096)
@@ -138,10 +76,6 @@ def takes_packed(
         return False
     odd = any(axis.strides[k] % 2 for axis in way.outer for k in packed)
     return not odd and all(way.classes[k] == "unit" for k in packed)
-
-
-_Made = tuple[tuple[Step, ...], int, tuple[tuple[str, str], ...]]
-"""Steps, the bytes of scratch that they need, and what there is to say of tables that they look values up in."""
 
 
 class _Planner:
@@ -212,13 +146,14 @@ class _Planner:
             return cut
         across = self._across(way) if is_plain and not self.packed else None
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
-        steps, scratch_bytes, said = self._columns(way, across, places) if across else self._kernel(way, places)
+        made = self._columns(way, across, places) if across else self._kernel(way, places)
+        self.workspace_bytes += made.workspace_bytes
         if across:
             facts.append(("lanes", f"one a row, {across.inner.extent} side by side"))
         if copied:
             facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
-        facts += said
-        return self._plan((*before, *steps, *after), scratch_bytes, facts)
+        facts += made.facts
+        return self._plan((*before, *made.steps, *after), made.scratch_bytes, facts)
 
     def _plan(self, steps: tuple[Step, ...], scratch_bytes: int, facts: Sequence[tuple[str, str]]) -> Plan:
         names = [f"input {k}" for k in range(len(self.e.inputs))] + [f"output {k}" for k in range(len(self.e.outputs))]
@@ -383,12 +318,12 @@ class _Planner:
         turned = [a == "unit" for a, c in zip(across.classes, way.classes, strict=True) if c == "strided"]
         return bool(turned) and all(turned) and "strided" not in across.classes
 
-    def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> _Made:
+    def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> RowSteps:
         from samebits.kernels import columns
 
         (e, numbers), width = with_arguments(self.e), columns.width(self.isa.lanes)
         groups = across.rows * -(-across.inner.extent // width)
-        groups_per_task = max(1, _TASK // (self.n * width))
+        groups_per_task = max(1, row_kernel.TASK // (self.n * width))
         rooms, size = dict[str, int](), 0
         blocks = -(-self.n // fold.BLOCK) if self.n > fold.BLOCK else 0
         for j, k in enumerate(k for a_pass in passes(e, uniform(e, way.classes)) for k in a_pass.reductions):
@@ -397,99 +332,20 @@ class _Planner:
         steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
         spec = KernelSpec(
             columns.text,
-            columns.Columns(e, across.classes, across.above, levels(self.n)),
+            columns.Columns(e, across.classes, across.above, row_kernel.levels(self.n)),
             ("groups_per_task", "rows", "reduced", *numbers, *steps, *rooms, *across.parameters()),
             self.isa,
         )
         sizes = (groups_per_task, across.rows, self.n, *numbers.values(), *steps.values(), *rooms.values())
-        return (Step(spec, -(-groups // groups_per_task), (*sizes, *across.arguments(places))),), size, ()
+        step = Step(spec, -(-groups // groups_per_task), (*sizes, *across.arguments(places)))
+        return RowSteps((step,), size, 0, ())
 
-    def _kernel(self, way: Walk, places: Sequence[Operand]) -> _Made:
-        e, numbers = with_arguments(self.e)
-        fixed = [k for k, layout in enumerate(self.layouts[: len(e.inputs)]) if not any(self._strides(layout))]
-        e, tables = code_tables.split(e, way.classes, fixed, way.rows * self.n)
-        filled, looked_up = list[Step](), dict[str, Operand]()
-        for table in tables:
-            place = looked_up[f"table{table.value}"] = Operand(len(self.layouts), self.workspace_bytes)
-            self.workspace_bytes += in_lines(table.size_bytes)
-            filled.append(code_tables.step(table, numbers, places, place, self.isa))
-        found, said = passes(e, uniform(e, way.classes)), [("looked up", str(table)) for table in tables]
-        exact = exact_blocks.chosen(e, tables, found, way.classes, self.n, self.isa)
-        if exact is not None:
-            unit = looked_up[exact_blocks.UNIT] = Operand(len(self.layouts), self.workspace_bytes)
-            self.workspace_bytes += in_lines(float32.size_bytes)
-            filled.append(exact_blocks.probe(looked_up[f"table{exact}"], unit, self.isa))
-            said.append(("summed in integers", "blocks of 2048 whose sums nothing rounds"))
-        repeated = self._repeated(way, found)
-        spanned = bool(repeated) and self.n > _SPAN
-        ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
-        applied = levels(self.n) if ordered else 1
-        description = ReduceText(e, way.classes, way.above, applied, repeated, spanned, exact)
-        group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
-        offsets, size = dict[str, int](), 0
-        for name, room in rooms(self.e, found, self.n, group):
-            offsets[name], size = size, size + in_lines(room)
-        rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
-        sizes = {
-            "rows_per_task": rows_per_task,
-            "rows": way.rows,
-            "group": group,
-            "near": max(1, _CACHE // (4 * max(self.n, 1))),
-            "span": _SPAN,
-            "keep_elements": keep_elements(self.n),
-            **numbers,
-        }
-        spec = KernelSpec(text, description, (*sizes, *offsets, *looked_up, *way.parameters()), self.isa)
-        given = (*sizes.values(), *offsets.values(), *looked_up.values(), *way.arguments(places))
-        return (*filled, Step(spec, -(-way.rows // rows_per_task), given)), size, tuple(said)
-
-    def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
-        """Inputs that vary along the row and are the same for every row, if the last pass stores several rows.
-
-        A weight and a bias are half of what layer norm loads; those of 4096 are 32 KB, more than the first cache holds.
-        """
+    def _kernel(self, way: Walk, places: Sequence[Operand]) -> RowSteps:
         inputs = range(len(self.e.inputs))
-        if found[-1].reductions:
-            return ()
-        # Of one row nothing can be seen to repeat: an input that has no outer axes does, where there are more.
-        moves = [self._has(k, self.outer) if way.rows == 1 else any(a.strides[k] for a in way.outer) for k in inputs]
-        return tuple(k for k in inputs if way.inner.strides[k] and not moves[k])
-
-    def _spanned_group(self, way: Walk) -> int:
-        """As many rows as take turns with a shared input, while every thread has a few groups."""
-        fitting = way.rows // (2 * self.threads) if self.threads > 1 else _SPANNED
-        return max(g for g in (2, 4, 8, _SPANNED) if g == 2 or g <= fitting)
-
-    def _group(self, way: Walk, found: Sequence[Pass]) -> int:
-        """As many rows as stay in the first-level cache from one pass to the next; two at least of several passes, so
-        that the end of a sum overlaps with the next."""
-        if len(found) == 1:
-            return 1
-        own = [k for k, stride in enumerate(way.inner.strides) if stride and any(a.strides[k] for a in way.outer)]
-        streams = len(own) + sum(len(a_pass.keeps) for a_pass in found)
-        fitting = _CACHE // (4 * max(self.n, 1) * max(streams, 1))
-        return max(g for g in (1, 2, 4, 8, 16) if g == 1 or g <= fitting or (g == 2 and self.n <= _SPAN))
-
-
-def keep_elements(n: int) -> int:
-    """The room, in elements, of a row of n that is kept in scratch."""
-    return -(-(n + _PADDING) // _PADDING) * _PADDING
-
-
-def rooms(e: Expression, found: Sequence[Pass], n: int, group: int) -> Iterator[tuple[str, int]]:
-    """The rooms in scratch that passes over groups of rows of n ask for by name, and their bytes."""
-    for k in sorted({k for a_pass in found for k in a_pass.keeps}):
-        yield f"keep{k}", group * keep_elements(n) * convert.stored(e.dtype(k)).size_bytes
-    for k in sorted({k for a_pass in found for k in a_pass.reductions}):
-        yield f"result{k}", group * e.dtype(k).size_bytes
-    # A maximum or minimum has two accumulators.
-    for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
-        yield f"partial{j}", -(-n // fold.BLOCK) * 8
-
-
-def levels(n: int) -> int:
-    """How often the sum rule is applied to n elements."""
-    return 1 if n <= fold.BLOCK else 1 + levels(-(-n // fold.BLOCK))
+        fixed = tuple(k for k in inputs if not any(self._strides(self.layouts[k])))
+        across = tuple(self._has(k, self.outer) for k in inputs)
+        rows = WalkedRows(self.e, way, fixed, across, self.isa, self.threads)
+        return row_kernel.plan(rows, places, Operand(len(self.layouts), self.workspace_bytes))
 
 
 def _copy(

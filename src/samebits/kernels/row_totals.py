@@ -21,7 +21,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
-from samebits.kernels import reduce, values
+from samebits.kernels import row_kernel, row_reference, values
 from samebits.kernels.composites import given
 from samebits.kernels.expression import Chain, Expression, with_arguments
 from samebits.kernels.passes import passes, uniform
@@ -45,7 +45,7 @@ _COLUMNS = 1024
 
 def reference(expression: Expression, *inputs: npt.ArrayLike, totals: int, chunk: int) -> list[Array]:
     """The outputs of [R, C] by NumPy, of which the last `totals` are sums over rows."""
-    found = reduce.reference(expression, *inputs, axes=(1,))
+    found = row_reference.reference(expression, *inputs, axes=(1,))
     return [*found[: len(found) - totals], *(_added(x, chunk) for x in found[len(found) - totals :])]
 
 
@@ -132,18 +132,18 @@ def _summed(e: Expression, way: Walk, places: Sequence[Operand], chunk: int, isa
     most = _MOST if n <= _KEPT else None
     found, (down,) = passes(e, uniform(e, way.classes), most), way.outer
     repeated = tuple(k for k in range(len(e.inputs)) if way.inner.strides[k] and not down.strides[k])
-    described = TotalsText(ReduceText(e, way.classes, False, reduce.levels(n), repeated, False), totals, most)
+    described = TotalsText(ReduceText(e, way.classes, False, row_kernel.levels(n), repeated, False), totals, most)
     offsets, size = dict[str, int](), 0
     moving = [k for k, stride in enumerate(down.strides) if stride]
     group = 2 if (2 * len(moving) + len(totals)) * 4 * n <= _CACHE else 1
-    sums = [(f"sum{j}", reduce.keep_elements(n) * e.dtype(e.outputs[j]).size_bytes) for j in totals]
-    for name, room in (*reduce.rooms(e, found, n, group), *sums):
+    sums = [(f"sum{j}", row_kernel.keep_elements(n) * e.dtype(e.outputs[j]).size_bytes) for j in totals]
+    for name, room in (*row_kernel.rooms(e, found, n, group), *sums):
         offsets[name], size = size, size + in_lines(room)
     sizes = {
         "chunk": chunk,
         "rows": down.extent,
         "group": group,
-        "keep_elements": reduce.keep_elements(n),
+        "keep_elements": row_kernel.keep_elements(n),
         **numbers,
     }
     parameters = (*sizes, *offsets, *(f"total{j}" for j in totals), *way.parameters())
