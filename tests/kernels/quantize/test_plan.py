@@ -15,7 +15,7 @@ from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16
 from samebits.errors import PlanError
 from samebits.frozen import replace
-from samebits.kernels.quantize import codes, dialects, formats, lines_text
+from samebits.kernels.quantize import codes, dialects, formats, widths
 from samebits.kernels.quantize import plan as quantize_plan
 from samebits.kernels.quantize.dialects import Dialect
 
@@ -68,7 +68,7 @@ def test_every_code_of_16_bits_and_random_codes_of_32(isa: Isa, kind: str) -> No
 
 @ISAS
 def test_lines_of_every_number_of_blocks(isa: Isa) -> None:
-    lanes, chunk = lines_text.lanes_of(isa), 128
+    lanes, chunk = widths.lanes_of(isa), 128
     counts = {0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes, chunk - 1, chunk, chunk + 1, 2 * chunk + lanes + 1}
     for count in sorted(counts) if isa.compiled else (0, 1, lanes + 1):
         for lines in (0, 1, 3):

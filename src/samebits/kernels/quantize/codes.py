@@ -377,3 +377,10 @@ def _store_sixes(b: Builder, target: Pointer, i: Index, lanes: Vector) -> None:
     bits = b.shift_left(third, 3)
     words = b.bit_or(b.shift_right(first, bits), b.shift_left(second, b.sub(b.like(bits, 24), bits)))
     b.store(b.cast(b.offset(target, i // 2 * 3), uint32, aligned=False), 0, words, n * 3 // 4)
+
+
+def copy_bytes(b: Builder, source: Pointer, target: Pointer, n: Index) -> None:
+    """n bytes, nothing else."""
+    width = 4 * b.isa.lanes
+    for i in b.loop(0, n, width):
+        b.store(target, i, b.load(source, i, width, n - i), n - i)

@@ -11,6 +11,7 @@ from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.quantize import magnitudes
 from samebits.kernels.quantize.magnitudes import Part
+from samebits.kernels.quantize.widths import LINES_ABREAST
 from samebits.kernels.walk import Cursor, numbered, stretch
 
 PARTIAL_PARAMETERS = ("partial", "lines", "lines_per_task", "spans", "span")
@@ -18,8 +19,6 @@ COLUMNS_PARAMETERS = ("partial", "spans", "span", "each", "runs", "height", "lin
 WHOLE_PARAMETERS = ("partial", "count", "scale")
 # Vectors that are walked side by side.
 _ABREAST = 8
-# Lines that are walked side by side where columns are looked at: largest magnitudes are read once for so many.
-_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +107,8 @@ def columns_text(b: Builder, d: Partial) -> None:
                 for k, part in enumerate(d.parts):
                     for i in b.loop(begin, end, width):
                         b.store(partial, k * n + i, b.constant(0, codes, width), end - i)
-                    together = each // _LINES * _LINES
-                    for first, stop, count in ((0, together, _LINES), (together, each, 1)):
+                    together = each // LINES_ABREAST * LINES_ABREAST
+                    for first, stop, count in ((0, together, LINES_ABREAST), (together, each, 1)):
                         for line in b.loop(first, stop, count):
                             cursor = lines.row(r)
                             places = [b.offset(cursor.places[0], (line + j) * b.index("line")) for j in range(count)]

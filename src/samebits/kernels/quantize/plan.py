@@ -26,8 +26,9 @@ from samebits.kernels.quantize.blocks import extents, scales_shape
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.kernels.quantize.formulas import Formulas
-from samebits.kernels.quantize.lines_text import ABREAST, LINE_LANES, LinesText, Shared
+from samebits.kernels.quantize.line_chunk import LinesText, Shared
 from samebits.kernels.quantize.scales_text import ScaleTables, wanted_parts
+from samebits.kernels.quantize.widths import ABREAST, LINE_LANES, lanes_of
 from samebits.kernels.walk import Axis, AxisSteps, Walk, walk
 from samebits.kernels.words import words_room
 
@@ -236,7 +237,7 @@ class _LinesPlanner:
         """Blocks of a chunk."""
         if self.shared != "block":
             return _CHUNK // _STRETCH
-        together = ABREAST * (LINE_LANES if self.several else lines_text.lanes_of(self.isa))
+        together = ABREAST * (LINE_LANES if self.several else lanes_of(self.isa))
         return max(1, _CHUNK // (self.along * together)) * together
 
     @property
@@ -299,7 +300,7 @@ class _LinesPlanner:
     def scales(self) -> tuple[list[Step], Operand, int]:
         """The steps that find scales apart, where their tables are, and the bytes of those and of what is between."""
         groups, size, room = self.groups
-        parts, width = len(wanted_parts(self.formulas)), 2 * ABREAST * lines_text.lanes_of(self.isa)
+        parts, width = len(wanted_parts(self.formulas)), 2 * ABREAST * lanes_of(self.isa)
         first, count = self._columns() if self.by_columns else self._spans(groups * size)
         steps = (parts * size, size, 1, count * parts * size) if self.by_columns else (parts, 1, count * parts, 0)
         text = self._text(False).of_scales, self.by_columns, width if self.by_columns else LINE_LANES

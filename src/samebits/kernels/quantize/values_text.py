@@ -13,8 +13,8 @@ from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, bfloat16, float32, int32, uint8, uint16, uint32
 from samebits.frozen import dataclass
 from samebits.kernels import convert
-from samebits.kernels.quantize.codes import spread
-from samebits.kernels.quantize.lines_text import ABREAST, copy_bytes, lanes_of, several_and_times
+from samebits.kernels.quantize.codes import copy_bytes, spread
+from samebits.kernels.quantize.widths import ABREAST, lanes_of, several_and_times
 from samebits.kernels.walk import Cursor, numbered, stretch
 
 PARAMETERS = (
