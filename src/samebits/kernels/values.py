@@ -175,8 +175,7 @@ def may_need_canonical(expression: Expression, value: int, isa: Isa) -> bool:
     if node.op.startswith("row_"):
         return True
     row = functions.row(node.op)
-    is_paired = node.dtype is dtypes.float32 and row.paired is not None and isa.lanes >= row.paired
-    return row.arithmetic and not is_paired
+    return row.arithmetic and not row.is_paired(node.dtype, isa)
 
 
 def _is_settled(node: Term) -> bool:

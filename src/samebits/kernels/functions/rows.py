@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import dtypes, ieee
+from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
@@ -83,6 +84,10 @@ class FunctionRow:
         """How many arguments it takes."""
         return len(self.accepts)
 
+    def is_paired(self, dtype: DType, isa: Isa) -> bool:
+        """Whether a result of this dtype is computed in pairs of float32 on an Isa row."""
+        return _is_paired(self.paired, dtype, isa)
+
     @property
     def computes(self) -> bool:
         """Whether narrower floats are computed in float32, the result rounded to its dtype."""
@@ -104,6 +109,10 @@ class FunctionRow:
             return np.asarray(self.reference(dtype, *arrays, *attribute))
         found = np.asarray(self.reference(convert.computed(dtype), *map(exact.widened, arrays)))
         return exact.cast(dtype, found) if convert.is_coded(dtype) else found
+
+
+def _is_paired(lanes: int | None, dtype: DType, isa: Isa) -> bool:
+    return lanes is not None and isa.lanes >= lanes and dtype is dtypes.float32
 
 
 def _word(word: str) -> Callable[..., Vector]:
@@ -177,12 +186,14 @@ def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
     return x
 
 
-def _of_words(name: str) -> Callable[..., Vector]:
+def _of_words(name: str, paired: int | None = None) -> Callable[..., Vector]:
     """A text of several words: that of `texts`, which a process that finds its kernels compiled does without."""
 
     def emit(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
         from samebits.kernels.functions import texts
 
+        if _is_paired(paired, dtype, b.isa):
+            return texts.PAIRED[name](b, *vectors)
         return texts.TEXTS[name](b, dtype, *vectors)
 
     return emit
@@ -204,7 +215,7 @@ def _composed(
 ) -> FunctionRow:
     """A row whose text has several words; a reference that is not given is in `texts` too."""
     means = _meant(name) if reference is None else _numpy(reference)
-    return FunctionRow(name, accepts, facts.pop("result", "like"), means, _of_words(name), **facts)
+    return FunctionRow(name, accepts, facts.pop("result", "like"), means, _of_words(name, facts.get("paired")), **facts)
 
 
 def _emit_bitcast(b: Builder, dtype: DType, x: Vector) -> Vector:

@@ -31,7 +31,6 @@ from samebits.kernels.functions import (
     remainders,
     requantized,
     rounded,
-    rows,
     sequences,
     trigonometric,
     whole,
@@ -55,8 +54,8 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
     (trigonometric.SIN, decimals.sin),
     (trigonometric.COS, decimals.cos),
 )
-# Those in pairs of float32, for registers of as many lanes as `rows.ROUNDED` says.
-_PAIRED: Mapping[str, Callable[[Builder, Vector], Vector]] = {
+# Those in pairs of float32, NaN canonical, for registers of as many lanes as their rows say.
+PAIRED: Mapping[str, Callable[[Builder, Vector], Vector]] = {
     "exp": paired_exponential.emit,
     "exp2": paired_exponential.emit_exp2,
     "erf": paired_error.emit,
@@ -86,14 +85,10 @@ BOUNDED: Mapping[str, Callable[..., Vector]] = {
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
-    """The text of float32, or of float64."""
-    lanes = rows.ROUNDED[row.name]
+    """The text of float32 by way of float64, or of float64."""
 
     def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
-        if dtype is dtypes.float64:
-            return doubles.TEXTS[row.name](b, x)
-        is_paired = lanes is not None and b.isa.lanes >= lanes
-        return _PAIRED[row.name](b, x) if is_paired else rounded.computed(b, row, x)
+        return doubles.TEXTS[row.name](b, x) if dtype is dtypes.float64 else rounded.computed(b, row, x)
 
     return emit
 
