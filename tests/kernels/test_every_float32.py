@@ -31,7 +31,10 @@ from samebits.native.table import Table
 
 Array = np.ndarray[Any, Any]
 FASTEST = max(rows.COMPILED_ROWS, key=lambda row: row.lanes)
-BLOCK = 1 << 16
+# Numbers of a block, all outputs of which lie in the second cache together.
+BLOCK = 1 << 14
+# Bytes between outputs, so that those of a number do not all fall into one set of the first cache.
+APART = 5 * 64
 INTEGERS = tuple(dtype for dtype in dtypes.ROWS if dtype.is_integer)
 NARROW = (*FORMATS, *(dtype for dtype in INTEGERS if dtype.width_bits <= 16), dtypes.bool_)
 WIDE = tuple(dtype for dtype in INTEGERS if dtype.width_bits > 16)
@@ -100,7 +103,9 @@ class Kernel:
         x = chain.input(float32)
         expression = chain.finish(*(chain.apply("cast", x, dtype=target, conversion=how) for how in hows))
         self.codes = np.empty(BLOCK, np.uint32)
-        self.outs = [np.empty(BLOCK, target.numpy) for _ in hows]
+        size = BLOCK * target.numpy.itemsize
+        memory = np.empty(len(hows) * (size + APART), np.uint8)
+        self.outs = [memory[at:][:size].view(target.numpy) for at in range(0, memory.size, size + APART)]
         given = self.codes.view(np.float32)
         plan = elementwise.plan(expression, launch.layouts(given), launch.layouts(*self.outs), row, 1)
         operands = [given, *self.outs]
