@@ -179,6 +179,12 @@ def test_what_depends_on_its_place() -> None:
     assert not Conversion("up", "saturate").is_placed
 
 
+def test_what_depends_on_the_code_of_a_nan() -> None:
+    assert Conversion(nan_sign="always").reads_nan
+    assert Conversion(nan_payload=True).reads_nan
+    assert not Conversion("up", nan=3, nan_sign="overflow").reads_nan
+
+
 def test_presets_have_names_of_their_own() -> None:
     assert len(BY_NAME) == len(PRESETS)
     assert all(preset.targets for preset in PRESETS)

@@ -94,6 +94,11 @@ class Conversion:
         return self.inf if self.inf in ("ieee", "saturate") else self.overflow
 
     @property
+    def reads_nan(self) -> bool:
+        """Whether the code of a NaN decides what it becomes."""
+        return self.nan_sign == "always" or self.nan_payload
+
+    @property
     def is_placed(self) -> bool:
         """Whether a result depends on where the element is, or is a refusal that names the place."""
         return self.rounding == "stochastic" or self.overflow == "error"

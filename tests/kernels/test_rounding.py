@@ -255,6 +255,28 @@ def test_presets_are_their_meaning(row: Isa) -> None:
                 launch.assert_bits(found, exact.cast(target, x, how), (row.name, preset.name, source, target))
 
 
+@EVERY_ROW
+@pytest.mark.parametrize("source", [dtypes.float32, dtypes.float64], ids=lambda dtype: dtype.name)
+def test_a_computed_nan_is_canonical_before_its_sign_or_fraction_is_taken(row: Isa, source: DType) -> None:
+    targets = (dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16)
+    chain = Chain()
+    x = chain.input(source)
+    values = [chain.apply(op, x) for op in ("sqrt", "log", "sin", "exp", "tanh")]
+    values += [chain.apply("sub", x, x), chain.apply("neg", values[0])]
+    hows = (Conversion(nan_sign="always"), Conversion(nan_payload=True))
+    casts = [chain.apply("cast", v, dtype=to, conversion=how) for v in values for to in targets for how in hows]
+    expression = chain.finish(*casts)
+    codes = np.array([0x7F800000, 0xFF800000, 0xBF800000, 0x7FC00001, 0xFFC00000, 0x7F800001, 0xFFFFFFFF], np.uint32)
+    with np.errstate(all="ignore"):
+        numbers = codes.view(F32).astype(source.numpy)
+    due = elementwise.reference(expression, numbers)
+    outs = [np.empty_like(d) for d in due]
+    plan = elementwise.plan(expression, launch.layouts(numbers), launch.layouts(*outs), row, 1)
+    launch.run_plan(plan, [numbers, *outs])
+    for k, (found, want) in enumerate(zip(outs, due, strict=True)):
+        launch.assert_bits(found, want, (row.name, k))
+
+
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_conversions_on_aarch64(row: Isa) -> None:
     hows = (Conversion("up", nan=1), Conversion("nearest_away", "saturate", inf="nan"))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
+from samebits.conversions import Conversion
 from samebits.dtypes import DType
 from samebits.kernels import convert, functions, gelu
 from samebits.kernels.expression import (
@@ -103,7 +104,8 @@ class Values:
         if rounded is not None:
             return rounded
         row = functions.row(node.op)
-        take = self.get if row.arithmetic or self._is_only_computed_with(value) else self.stored
+        computes = row.arithmetic and not _reads_nan(node)
+        take = self.get if computes or self._is_only_computed_with(value) else self.stored
         attribute = (*node.attribute, *self._first.get(value, ()))
         return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=attribute)
 
@@ -181,6 +183,11 @@ def may_need_canonical(expression: Expression, value: int, isa: Isa) -> bool:
 def _is_settled(node: Term) -> bool:
     """Whether a cast's conversion has said what NaN becomes."""
     return node.op == "cast" and bool(node.attribute)
+
+
+def _reads_nan(node: Term) -> bool:
+    """Whether a cast's conversion takes a NaN's sign or fraction."""
+    return _is_settled(node) and any(isinstance(how, Conversion) and how.reads_nan for how in node.attribute)
 
 
 def constant(b: Builder, node: Term, width: int) -> Vector:
