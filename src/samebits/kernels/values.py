@@ -1,7 +1,8 @@
 """The values of an expression: as a kernel text computes them (`Values`), and as NumPy means them (`reference`).
 
 Every text that evaluates an expression does it here, so one place decides where a NaN becomes canonical: what is
-computed may hold any NaN until it is stored or its bits are copied (numerics.md section 1).
+computed may hold any NaN until it is stored, its bits are copied, or a conversion takes its sign or fraction
+(numerics.md section 1).
 """
 
 from __future__ import annotations
