@@ -1,6 +1,7 @@
 """What expressions with reductions along rows mean, by NumPy: numerics.md section 6, word for word.
 
-It shares nothing with the kernels that `reduce` plans, which must have its bits. Start at `reference`.
+Its sums and extremes share nothing with the kernels that `reduce` plans, which must have their bits; what is computed
+of each element is `values.reference`. Start at `reference`.
 """
 
 from __future__ import annotations

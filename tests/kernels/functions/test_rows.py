@@ -23,6 +23,8 @@ from samebits.errors import DTypeError, OptionError
 from samebits.kernels import elementwise, functions, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.functions import decimals, rounded
+from samebits.kernels.functions.rows import ROUNDED as LANES
+from samebits.kernels.functions.texts import PAIRED
 from samebits.kernels.functions.texts import ROUNDED as ROWS_ROUNDED
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
@@ -87,6 +89,11 @@ def sample(count: int) -> np.ndarray:
 def right(name: str, count: int) -> np.ndarray:
     """glibc's float64 function rounded, or MPFR near a boundary."""
     return exhaustive.oracle(name, sample(count))[0].view(np.float32)
+
+
+def test_the_table_of_rows_names_every_text() -> None:
+    assert set(LANES) == set(ROUNDED)
+    assert {name for name, lanes in LANES.items() if lanes is not None} == set(PAIRED)
 
 
 @pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)

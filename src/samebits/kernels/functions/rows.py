@@ -238,8 +238,8 @@ _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
-# Correctly rounded in float32, and from how many lanes on pairs of float32 are faster than float64: so many entries of
-# its table a register has to hold.
+# Correctly rounded in float32, and from how many lanes of a register on pairs of float32 are faster than float64: as
+# many as its table has entries, or half of them. None: there is no text of pairs.
 ROUNDED: Mapping[str, int | None] = {
     "exp": 8, "erf": 16, "log": 16, "log2": 16, "log10": 16, "log1p": 16, "exp2": 8, "expm1": None, "tanh": 8,
     "sigmoid": 8, "sin": None, "cos": None,
