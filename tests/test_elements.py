@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from fractions import Fraction
 from typing import Any
 
 import floating
@@ -308,3 +309,22 @@ def test_one_number_of_a_narrow_format_is_not_rounded_to_float32_first() -> None
     middle = 1 + 2**-8 + 2**-40  # just above the middle of two bfloat16; as float32 it is the middle
     assert elements.rounded(middle, dtypes.bfloat16) == 1 + 2**-7
     assert elements.rounded(3, dtypes.int8) == 3
+
+
+def test_a_number_that_float64_does_not_have_is_rounded_once() -> None:
+    """Beside middles of two numbers of a format, nearer to them than float64 tells: whole numbers and fractions."""
+    for row in (row for row in dtypes.ROWS if row.has_infinity and row.width_bits <= 32):
+        for code in np.random.default_rng(7).integers(1, row.max_code - 1, 100).tolist():
+            low, high = Fraction(row.decode(code)), Fraction(row.decode(code + 1))
+            step = (high - low) / 2**60
+            for number, due in (((low + high) / 2 - step, low), ((low + high) / 2 + step, high)):
+                number = int(number) if number.denominator == 1 else number
+                for sign in (1, -1):
+                    assert Fraction(float(elements.rounded(sign * number, row))) == sign * due, (row, number)
+    whole = 2**60 + 2**36 + 1  # float64 has 2**60 + 2**36, the middle of two float32
+    assert elements.code_of(whole, dtypes.float32, "x") == elements.rounded(whole, dtypes.float32).view(np.uint32)
+    assert elements.rounded(whole, dtypes.float32) == elements.rounded(-whole, dtypes.float32) * -1 == 2**60 + 2**37
+    assert elements.rounded(2**60 + 2**36 - 1, dtypes.float32) == 2**60
+    assert elements.rounded(2**53 + 1, dtypes.float64) == 2**53
+    with pytest.raises(OverflowError):
+        elements.rounded(10**400, dtypes.float32)

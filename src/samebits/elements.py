@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, ieee
-from samebits.dtypes import DType
+from samebits.dtypes import DType, float64
 from samebits.errors import DTypeError, LayoutError, OptionError, shown
 from samebits.layout import Layout
 
 __all__ = [
     "arange",
+    "as_float",
     "code_of",
     "copy",
     "decode",
@@ -257,9 +258,15 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
     return ieee.settled(values, dtype, codes, over)
 
 
-def rounded(value: float | int | bool, dtype: DType) -> Array:
-    """A number as an element, an array [] of a format that NumPy has: a float is rounded once, infinite where it is too
-    large, NaN canonical, whatever the caller's float environment."""
+def rounded(value: Any, dtype: DType) -> Array:
+    """A real number as an element, an array [] of a format that NumPy has: rounded once, infinite where it is too
+    large, NaN canonical, whatever the caller's float environment.
+
+    Raises:
+        OverflowError: The format is of floats, and the number is beyond float64.
+    """
+    if dtype.is_float and type(value) is not float:
+        value = as_float(value, dtype)
     if type(value) is float and dtype.has_infinity and dtype.width_bits <= 32:
         (bits,) = _WORD.unpack(_DOUBLE.pack(value))
         return _of_bits(bits, dtype).copy()
@@ -268,6 +275,24 @@ def rounded(value: float | int | bool, dtype: DType) -> Array:
             assert dtype.numpy is not None  # the caller's choice
             return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
         return ieee.canonical(np.asarray(np.array(value).astype(dtype.numpy)))
+
+
+@driver.default_float_environment()
+def as_float(number: Any, dtype: DType) -> float:
+    """A real number as a float64 that becomes in a float format what the number itself becomes, rounded once.
+
+    That is the nearest float64 if it is the number, or if it is the format. A narrower format would round what is
+    rounded already; so of the two float64 around the number that one is taken whose last bit is 1, which is never
+    halfway between two numbers of the format (round to odd: Boldo and Melquiond 2008).
+
+    Raises:
+        OverflowError: It is beyond float64.
+    """
+    found = float(number)
+    if found == number or math.isnan(found) or dtype.mantissa_bits == 52:
+        return found
+    (bits,) = _WORD.unpack(_DOUBLE.pack(found))
+    return found if bits & 1 else math.nextafter(found, math.inf if number > found else -math.inf)
 
 
 @lru_cache(1024)
@@ -330,7 +355,7 @@ def code_of(value: object, dtype: DType, call: str) -> Array:
     if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
         raise OptionError(call, "value", "", shown(value), "a real number", "pass an int or a float")
     if dtype.is_float:
-        return encode(np.asarray(_as_float(value)), dtype, call)
+        return encode(np.asarray(_within_float(value, dtype)), dtype, call)
     is_whole = _is_whole(value) or (math.isfinite(value) and value == int(value))
     if not is_whole or not dtype.min <= value <= dtype.max:
         expected = f"a whole number within [{dtype.min}, {dtype.max}] for {dtype}"
@@ -352,7 +377,7 @@ def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> A
         expected = "finite numbers, the last not 0"
         raise OptionError(call, "(start, stop, step)", "", given, expected, "pass such numbers")
     if dtype.is_float:
-        first, end, by = map(_as_float, given)
+        first, end, by = (_within_float(x, float64) for x in given)
         # Halves, because a difference may be too large for float64; the quotient is only nearly the count.
         about = (end / 2 - first / 2) / by * 2 * (1 + 2**-50) if all(map(math.isfinite, (first, end, by))) else math.inf
         most = _checked_count(call, given, math.ceil(about) + 2 if about < _MOST else _MOST)
@@ -374,10 +399,10 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer)
 
 
-def _as_float(number: Any) -> float:
-    """A number as float64, infinite where that ends before it."""
+def _within_float(number: Any, dtype: DType) -> float:
+    """`as_float`, infinite where float64 ends before the number."""
     try:
-        return float(number)
+        return as_float(number, dtype)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import samebits as sb
+from samebits.fusion import DataType, FusionDefinition
 from samebits.kernels import functions
 from samebits.ops import elementwise
 
@@ -50,6 +51,25 @@ def test_a_number_beside_an_array() -> None:
     assert sb.greater(2.5, x.astype(np.float32)).tolist() == [True, True, False]
     with pytest.raises(sb.DTypeError, match=r"equal: y is 300, must be within \[-128, 127\]"):
         sb.equal(x, 300)
+
+
+@pytest.mark.parametrize(("number", "due"), [(2**60 + 2**36 + 1, 2**60 + 2**37), (2**60 + 2**36 - 1, 2**60)])
+def test_a_whole_number_that_float64_does_not_have_is_rounded_once_to_the_format_of_the_array(
+    number: int, due: int
+) -> None:
+    """As `cast` rounds an array of int64: by way of float64 it would be the middle of two float32."""
+    zero = np.zeros(1, np.float32)
+    assert sb.cast(np.array([number]), "float32") == due
+    assert sb.add(zero, number) == sb.fill(zero.copy(), number) == due
+    assert sb.maximum(zero - np.inf, -number) == -due
+    assert sb.Tensor.full((), number, dtype="float32").item() == due
+    assert sb.uniform(number, number, (1,), seed=0) == due
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
+        constant, given = fd.define_scalar(number, DataType.Float), fd.define_scalar(DataType.Float)
+        fd.add_output(fd.ops.add(x, constant))
+        fd.add_output(fd.ops.add(x, given))
+    assert [y.item() for y in fd.execute([zero, number])] == [due, due]
 
 
 @pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])

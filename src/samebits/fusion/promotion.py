@@ -59,7 +59,10 @@ def converted(call: str, value: Number, dtype: DataType) -> Number:
     row = datatypes.row_of(call, "scalar", dtype)
     found: Number | None
     try:
-        found = float(value) if row.is_float else int(value)
+        if row.is_float:
+            found = value if type(value) is float else elements.as_float(value, row)
+        else:
+            found = int(value)
     except (OverflowError, ValueError):  # an integer beyond Double; NaN and infinities as integers
         found = None
     if found is None or not (row.is_float or _holds(row, found)):

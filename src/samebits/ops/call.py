@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes
+from samebits import driver, dtypes, elements
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64
@@ -165,7 +165,7 @@ class Call:
         try:
             # Even float() of a float32 that is subnormal is arithmetic, which may flush it.
             with driver.default_float_environment(), np.errstate(over="ignore"):
-                number = float(value)
+                number = elements.as_float(value, dtype)
                 return number if dtype is float64 else float(np.float32(number))
         except OverflowError:
             remedy = "pass float('inf') for more"

@@ -95,7 +95,7 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
     """A Python number as an array of `dtype`, which it must be able to stand for."""
     if dtype.is_float:
         try:
-            return elements.rounded(float(x), dtype)
+            return elements.rounded(x, dtype)
         except OverflowError:
             raise DTypeError(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass an array") from None
     if isinstance(x, float):

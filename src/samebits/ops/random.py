@@ -116,7 +116,7 @@ def _number(call: Call, name: str, value: object, dtype: DType) -> Any:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptionError(call.name, name, "", shown(value), "a number", "pass a float")
     try:
-        found = np.asarray(elements.rounded(float(value), dtype))
+        found = np.asarray(elements.rounded(value, dtype))
     except OverflowError:
         raise OptionError(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass a smaller one") from None
     if not math.isfinite(float(found)):
