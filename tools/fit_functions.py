@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import mpmath  # type: ignore[import-untyped]
 
-from samebits.kernels.functions.paired_error import _MARGINS as MARGINS
+from samebits.kernels.functions import error_nodes
 
 mpmath.mp.prec = 300
 Real: TypeAlias = Any  # an mpmath.mpf; mpmath ships no types
@@ -198,40 +198,56 @@ def piece_inverse(i: int) -> tuple[float, Real]:
 
 
 def print_error_pairs() -> None:
-    """Print what erf in pairs of float32 is made of, a line a node: the columns are the tables of `paired_error`."""
-    print("# erf by c: erf, its rest, slope, rest of the slope, coefficients of Q; relative error of erf")
-    for i, doubled in enumerate(MARGINS):
-        terms, bits = error_terms(real(i) / 8, 1 - real(float.fromhex(doubled)) / 2)
-        print(*[term.hex() for term in terms], f"2**{bits:.1f}")
+    """Print the columns of `error_nodes`, a line a node."""
+    for nodes, powers in (
+        (error_nodes.OF_SIXTEEN_LANES, (3, 4, 5, 6)),
+        (error_nodes.OF_EIGHT_LANES, tuple(range(3, 10))),
+    ):
+        count, per_one = len(nodes.columns[0]), nodes.per_one
+        print(f"# erf by c of {count}: erf, its rest, slope, its rest, terms; relative error of erf")
+        for i in range(count):
+            c, part = real(i) / per_one, 1 - real(nodes.margins[i]) / 2 if nodes.margins else real(1)
+            high = real(1) / 2 / per_one if i < count - 1 or nodes.margins else real("3.9375") - c
+            terms, bits = error_terms(c, part, (-real(1) / 2 / per_one, high), powers, with_third=not nodes.margins)
+            print(*[term.hex() for term in terms], f"2**{bits:.1f}")
 
 
-def error_terms(c: Real, part: Real) -> tuple[list[float], float]:
-    """Of `part` of erf about c, as `paired_error` writes it; and log2 of the error, by least squares at 24 nodes."""
-    low, high, slope = -real(1) / 16 if c else real(2) ** -30, real(1) / 16, part * 2 / mpmath.sqrt(mpmath.pi)
+def error_terms(
+    c: Real, part: Real, ends: tuple[Real, Real], powers: tuple[int, ...], with_third: bool
+) -> tuple[list[float], float]:
+    """Of `part` of erf about c, as `paired_error` writes it; and log2 of the error, by least squares at 24 nodes.
+
+    Args:    with_third: whether r**3 has the coefficient of erf's own series, rounded.
+    """
+    low, high, slope = ends[0] if c else real(2) ** -30, ends[1], part * 2 / mpmath.sqrt(mpmath.pi)
     value, slope = single(part * mpmath.erf(c)), single(slope * mpmath.exp(-c * c))
-
-    def basis(r: Real) -> list[Real]:
-        """What the rests and Q's coefficients are multiplied by; at 0 erf is 0 and has no rest."""
-        return [real(bool(c)), slope * (r - c * r * r), *[slope * r**k for k in (3, 4, 5, 6)]][not c :]
+    third = [single((2 * c * c - 1) / 3)] if with_third else []
+    powers = powers[len(third) :]
 
     def known(r: Real) -> Real:
-        return value + slope * (r - c * r * r)
+        """What of erf, by the slope, is not fitted."""
+        return r - c * r * r + mpmath.fsum(term * r**3 for term in third)
 
-    matrix, values = mpmath.matrix(24, 6 if c else 5), mpmath.matrix(24, 1)
+    def basis(r: Real) -> list[Real]:
+        """What the rests and the terms are multiplied by; at 0 erf is 0 and has no rest."""
+        return [real(bool(c)), slope * known(r), *[slope * r**k for k in powers]][not c :]
+
+    size = len(powers) + (2 if c else 1)
+    matrix, values = mpmath.matrix(24, size), mpmath.matrix(24, 1)
     for i in range(24):
         r = (low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * i + 1) / 48)
         right = mpmath.erf(c + r)
-        values[i] = (part * right - known(r)) / right
+        values[i] = (part * right - value - slope * known(r)) / right
         for j, term in enumerate(basis(r)):
             matrix[i, j] = term / right
     rests = [single(x) for x in mpmath.qr_solve(matrix, values)[0]]
     worst = real(0)
     for i in range(101):
         r = low + (high - low) * i / 100
-        found = known(r) + mpmath.fdot(basis(r), rests)
+        found = value + slope * known(r) + mpmath.fdot(basis(r), rests)
         worst = max(worst, abs(found / (part * mpmath.erf(c + r)) - 1))
-    rest, *others = rests if c else [0.0, *rests]
-    return [value, rest, slope, *others], float(mpmath.log(worst, 2))
+    rest, slope_rest, *terms = rests if c else [0.0, *rests]
+    return [value, rest, slope, slope_rest, *third, *terms], float(mpmath.log(worst, 2))
 
 
 def print_quarters() -> None:

@@ -1,343 +1,35 @@
-"""erf of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
+"""erf of float32 in lanes of float32: a pair of them nearly always tells which way the result rounds.
 
-|x| = c + r, c the nearest multiple of 1/8, and erf(|x|) = e + d * (w + w * rest + r**3 * Q(r)): e and d are erf and its
-slope at c, and w = r - c * r**2, which is the slope's own fall. r and c * r are exact in float32; e has a second part,
-and `rest` is what rounding took off d. The sum is found as high + low: where that rounds alike a margin below and above
-itself, that is the result, else the vector is computed in float64 (Ziv 1991), as one in 40 is of normal numbers, and
-fewer where 1 + erf(x) is asked for. That none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
+|x| = c + r, c the nearest of 32 multiples of 1/8, or of 8 multiples of 1/2 where a register has eight lanes: as many as
+it looks up at once (`error_nodes`). erf(|x|) = e + d * (w + w * rest + tail): e and d are erf and its slope at c, and w
+= r - c * r**2, which is the slope's own fall, or one term more of that with fewer nodes. r is exact in float32, w is
+found with what its rounding takes off; e has a second part, and `rest` is what rounding took off d. The sum is found as
+high + low: where that rounds alike a margin below and above itself, that is the result, else all lanes that were
+computed together are computed in float64 (Ziv 1991): of normal numbers one time in 40, and one in 90 to 150 where 1 +
+erf(x) is asked for. That none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
 """
 
 from __future__ import annotations
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Vector
-from samebits.kernels.functions import rounded
+from samebits.kernels.functions import error_nodes, rounded
 from samebits.kernels.functions.error_function import ERF
 
-# Adding it to 0 <= x < 2**19 rounds x to a multiple of 1/8 and leaves that, in eighths, in the low bits.
-_ROUNDER = float.fromhex("0x1.8p+20")
 # erf rounds to 1 from here on, and here without doubt.
 _MOST = 3.93
 # Below it the low part of the pair may be subnormal.
 _LEAST = float.fromhex("0x1p-90")
-# By c, in eighths: erf, less the margin; what rounding took off it; its slope; what that took off, by the slope; Q's
-# coefficients, the constant first.
-_TABLES = (
-    (
-        "0x0.0p+0",
-        "0x1.1f5e1ap-3",
-        "0x1.1af54ep-2",
-        "0x1.9dd0d2p-2",
-        "0x1.0a7ef6p-1",
-        "0x1.3f196ep-1",
-        "0x1.6c1c98p-1",
-        "0x1.91724ap-1",
-        "0x1.af767ap-1",
-        "0x1.c6dad2p-1",
-        "0x1.d8865ep-1",
-        "0x1.e5768cp-1",
-        "0x1.eea556p-1",
-        "0x1.f4f694p-1",
-        "0x1.f92d08p-1",
-        "0x1.fbe61ep-1",
-        "0x1.fd9ae2p-1",
-        "0x1.fea422p-1",
-        "0x1.ff4048p-1",
-        "0x1.ff9960p-1",
-        "0x1.ffcaa8p-1",
-        "0x1.ffe514p-1",
-        "0x1.fff2d0p-1",
-        "0x1.fff9bap-1",
-        "0x1.fffd1ap-1",
-        "0x1.fffeb4p-1",
-        "0x1.ffff70p-1",
-        "0x1.ffffc4p-1",
-        "0x1.ffffe8p-1",
-        "0x1.fffff6p-1",
-        "0x1.fffffcp-1",
-        "0x1.fffffep-1",
-    ),
-    (
-        "0x0.0p+0",
-        "0x1.a1d526p-30",
-        "0x1.1548ccp-29",
-        "0x1.6dcfd6p-27",
-        "-0x1.f43ff8p-28",
-        "-0x1.97e0e6p-28",
-        "-0x1.4c6af2p-26",
-        "-0x1.5caa34p-26",
-        "0x1.cff150p-27",
-        "0x1.0512eap-26",
-        "-0x1.9da1c4p-27",
-        "0x1.d9c93ap-28",
-        "-0x1.1db75ep-26",
-        "-0x1.2643aep-27",
-        "-0x1.00fb1ap-26",
-        "0x1.de8014p-26",
-        "-0x1.7b1d3ap-26",
-        "-0x1.ca89a0p-27",
-        "-0x1.3facc4p-26",
-        "0x1.e7c66ap-26",
-        "0x1.e98382p-26",
-        "0x1.77a838p-26",
-        "-0x1.3f0b02p-27",
-        "0x1.081a12p-27",
-        "0x1.8816c2p-26",
-        "-0x1.45597ap-29",
-        "-0x1.828068p-27",
-        "-0x1.d25c26p-26",
-        "-0x1.de6534p-26",
-        "0x1.8bbda8p-29",
-        "0x1.7878f2p-28",
-        "0x1.258db2p-26",
-    ),
-    (
-        "0x1.20dd76p+0",
-        "0x1.1c62fap+0",
-        "0x1.0f5d16p+0",
-        "0x1.f5f0cep-1",
-        "0x1.c1efcap-1",
-        "0x1.86e96ap-1",
-        "0x1.492e42p-1",
-        "0x1.0cab62p-1",
-        "0x1.a911f0p-2",
-        "0x1.45e99cp-2",
-        "0x1.e46530p-3",
-        "0x1.5ce596p-3",
-        "0x1.e72372p-4",
-        "0x1.499d48p-4",
-        "0x1.b05530p-5",
-        "0x1.12ceb4p-5",
-        "0x1.529b9ep-6",
-        "0x1.94624ep-7",
-        "0x1.d4143ap-8",
-        "0x1.06918cp-8",
-        "0x1.1d8318p-9",
-        "0x1.2ce898p-10",
-        "0x1.3360ccp-11",
-        "0x1.305390p-12",
-        "0x1.2408eap-13",
-        "0x1.0f9e1cp-14",
-        "0x1.e9b5e8p-16",
-        "0x1.abe09ep-17",
-        "0x1.6a5972p-18",
-        "0x1.296a70p-19",
-        "0x1.d9371ep-21",
-        "0x1.6ce1aap-22",
-    ),
-    (
-        "-0x1.c0e026p-25",
-        "0x1.97334ep-28",
-        "0x1.e54884p-32",
-        "-0x1.4c8c60p-27",
-        "0x1.4fe55ap-27",
-        "-0x1.f1e3a2p-26",
-        "0x1.50d58ap-25",
-        "-0x1.b96b96p-29",
-        "0x1.6f9fb0p-26",
-        "-0x1.4225c6p-27",
-        "-0x1.5874ccp-27",
-        "-0x1.605ab6p-27",
-        "0x1.bac59ap-27",
-        "-0x1.71b592p-26",
-        "0x1.a74000p-28",
-        "-0x1.ed9624p-26",
-        "0x1.97f6d4p-26",
-        "0x1.210d7cp-26",
-        "0x1.4f026ap-26",
-        "-0x1.2fdb76p-25",
-        "-0x1.a10400p-25",
-        "0x1.f79fe8p-26",
-        "0x1.9bae5ap-25",
-        "-0x1.b31e30p-30",
-        "0x1.12b8c6p-28",
-        "-0x1.a750f6p-27",
-        "0x1.0f99eep-24",
-        "0x1.370ffep-24",
-        "0x1.3fb166p-24",
-        "0x1.30131ap-23",
-        "0x1.0f76f0p-23",
-        "0x1.616df6p-23",
-    ),
-    (
-        "-0x1.555550p-2",
-        "-0x1.4aaa96p-2",
-        "-0x1.2aaa9cp-2",
-        "-0x1.eaaaa0p-3",
-        "-0x1.555560p-3",
-        "-0x1.2aaaecp-4",
-        "0x1.555488p-5",
-        "0x1.6aaa6cp-3",
-        "0x1.555536p-2",
-        "0x1.055548p-1",
-        "0x1.6aaaa4p-1",
-        "0x1.daaaaep-1",
-        "0x1.2aaab4p+0",
-        "0x1.6d5566p+0",
-        "0x1.b55570p+0",
-        "0x1.015566p+1",
-        "0x1.2aaabep+1",
-        "0x1.56aabcp+1",
-        "0x1.855560p+1",
-        "0x1.b6aaa6p+1",
-        "0x1.eaaa8ep+1",
-        "0x1.10aa8ap+2",
-        "0x1.2d5518p+2",
-        "0x1.4b54f0p+2",
-        "0x1.6aaa0ep+2",
-        "0x1.8b546ep+2",
-        "0x1.ad5410p+2",
-        "0x1.d0a8eap+2",
-        "0x1.f552fap+2",
-        "0x1.0da91cp+3",
-        "0x1.215350p+3",
-        "0x1.35a814p+3",
-    ),
-    (
-        "-0x1.c64914p-18",
-        "0x1.faa9fcp-5",
-        "0x1.eaaa78p-4",
-        "0x1.5bffecp-3",
-        "0x1.aaaa9ep-3",
-        "0x1.d95552p-3",
-        "0x1.e0000cp-3",
-        "0x1.b6aac4p-3",
-        "0x1.55557cp-3",
-        "0x1.68005ap-4",
-        "-0x1.aaa950p-6",
-        "-0x1.6eaa8ep-3",
-        "-0x1.800004p-2",
-        "-0x1.3c5564p-1",
-        "-0x1.d2aacap-1",
-        "-0x1.428018p+0",
-        "-0x1.aaaacep+0",
-        "-0x1.116ac0p+1",
-        "-0x1.560014p+1",
-        "-0x1.a3955ep+1",
-        "-0x1.faaa9ep+1",
-        "-0x1.2ddfe8p+2",
-        "-0x1.63aa74p+2",
-        "-0x1.9ef4eap+2",
-        "-0x1.dfff4cp+2",
-        "-0x1.1384c6p+3",
-        "-0x1.3a29d4p+3",
-        "-0x1.640ec6p+3",
-        "-0x1.915398p+3",
-        "-0x1.c21842p+3",
-        "-0x1.f67cb8p+3",
-        "-0x1.17507ap+4",
-    ),
-    (
-        "0x1.9aa656p-4",
-        "0x1.7f862ap-4",
-        "0x1.34e7d4p-4",
-        "0x1.7bb002p-5",
-        "0x1.1270fcp-7",
-        "-0x1.251d3cp-5",
-        "-0x1.5265d8p-4",
-        "-0x1.05d668p-3",
-        "-0x1.54d28cp-3",
-        "-0x1.8a2d6ap-3",
-        "-0x1.985180p-3",
-        "-0x1.700c9ap-3",
-        "-0x1.008ea8p-3",
-        "-0x1.bb4356p-6",
-        "0x1.feebeap-4",
-        "0x1.5cdf40p-2",
-        "0x1.43b1c8p-1",
-        "0x1.02f16ep+0",
-        "0x1.7dd5d4p+0",
-        "0x1.0b07dap+1",
-        "0x1.67af16p+1",
-        "0x1.d6db12p+1",
-        "0x1.2d50a4p+2",
-        "0x1.7a9936p+2",
-        "0x1.d46d48p+2",
-        "0x1.1e0056p+3",
-        "0x1.594a8ap+3",
-        "0x1.9cbd10p+3",
-        "0x1.e906c8p+3",
-        "0x1.1f6ed4p+4",
-        "0x1.4f7f60p+4",
-        "0x1.851730p+4",
-    ),
-    (
-        "-0x1.0da192p-8",
-        "-0x1.4c8d6cp-6",
-        "-0x1.3893d4p-5",
-        "-0x1.a20d2cp-5",
-        "-0x1.d1efb6p-5",
-        "-0x1.bb4638p-5",
-        "-0x1.56653ep-5",
-        "-0x1.448756p-6",
-        "0x1.68bc4ep-7",
-        "0x1.8eb4b6p-5",
-        "0x1.70347ep-4",
-        "0x1.0a1a56p-3",
-        "0x1.4c9edap-3",
-        "0x1.6eec68p-3",
-        "0x1.5c43b6p-3",
-        "0x1.f713aep-4",
-        "0x1.7781dep-6",
-        "-0x1.2c63f4p-3",
-        "-0x1.9f5976p-2",
-        "-0x1.8d7ef8p-1",
-        "-0x1.48caeap+0",
-        "-0x1.f54a44p+0",
-        "-0x1.6a348ap+1",
-        "-0x1.f79c38p+1",
-        "-0x1.53eea6p+2",
-        "-0x1.c03ba8p+2",
-        "-0x1.21db8ep+3",
-        "-0x1.70d410p+3",
-        "-0x1.cecf02p+3",
-        "-0x1.1edcd6p+4",
-        "-0x1.5fd43ap+4",
-        "-0x1.ab6c40p+4",
-    ),
-)
-# Twice the margin, which is a part of erf and above what the pair errs by.
-_MARGINS = (
-    "0x1.400000p-31",
-    "0x1.600000p-31",
-    "0x1.e00000p-33",
-    "0x1.200000p-34",
-    "0x1.600000p-35",
-    "0x1.200000p-36",
-    "0x1.200000p-37",
-    "0x1.200000p-36",
-    "0x1.800000p-36",
-    "0x1.800000p-36",
-    "0x1.600000p-36",
-    "0x1.200000p-36",
-    "0x1.400000p-36",
-    "0x1.a00000p-37",
-    "0x1.600000p-37",
-    "0x1.a00000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-    "0x1.000000p-37",
-)
+# With eight nodes the pair errs by less than the sum of so much of d * (w * rest + tail), and of erf. The former is
+# rounded five times by 2**-24 of itself: twice as power of r, as polynomial, with w * rest, and by d. The latter is the
+# error of the polynomial, and what is left of the roundings where its terms cancel.
+_OF_TAIL, _OF_ALL = 5 * 2.0**-24, 1.25 * 2.0**-36
 
 
 def emit(b: Builder, x: Vector) -> Vector:
     """erf(x), correctly rounded, NaN canonical."""
     size = b.abs(x)
-    high, low, margin = _pair(b, b.select(b.less(b.like(x, _MOST), size), b.like(x, _MOST), size))
-    less, more = b.add(high, low), b.add(high, b.fma(high, margin, low))
+    less, more = _limits(b, size)
     doubt = b.invert(b.bit_and(b.less_equal(b.like(x, _LEAST), size), b.equal(less, more)))
     found = [rounded.signed(b, x, less)]
     for _ in b.when(b.any(doubt), found):
@@ -355,33 +47,88 @@ def one_more(b: Builder, x: Vector) -> Vector:
     a tiny x is never among these, as its sum is 1.
     """
     size, one = b.abs(x), b.like(x, 1.0)
-    high, low, margin = _pair(b, b.select(b.less(b.like(x, _MOST), size), b.like(x, _MOST), size))
+    limits = _limits(b, size)
     sign = rounded.signed(b, x, one)
-    less, more = (b.fma(sign, y, one) for y in (b.add(high, low), b.add(high, b.fma(high, margin, low))))
+    less, more = (b.fma(sign, limit, one) for limit in limits)
     found = [less]
     for _ in b.when(b.any(b.invert(b.equal(less, more))), found):
         found[0] = b.add(one, rounded.emit(b, ERF, x))
     return found[0]
 
 
+def _limits(b: Builder, size: Vector) -> tuple[Vector, Vector]:
+    """erf(|x|) of |x|, less and more a margin, as float32."""
+    high, less, more = _pair(b, _at_most(b, size, _MOST))
+    return b.add(high, less), b.add(high, more)
+
+
 def _pair(b: Builder, x: Vector) -> tuple[Vector, Vector, Vector]:
-    """erf(x) of 0 <= x <= 3.93, less a margin, as a float32 and what that lacks; twice the margin, by erf."""
-    rounder = b.like(x, _ROUNDER)
-    shifted = b.add(x, rounder)
+    """erf(x) of 0 <= x <= 3.93 as a float32 and what that lacks, less and more a margin."""
+    is_wide = b.isa.lanes >= 16
+    nodes = error_nodes.OF_SIXTEEN_LANES if is_wide else error_nodes.OF_EIGHT_LANES
+    last = (len(nodes.columns[0]) - 1) / nodes.per_one
+    # Adding it to x < 2**19 rounds x to a multiple of the step and leaves that, in steps, in the low bits.
+    rounder = b.like(x, 1.5 * 2.0**23 / nodes.per_one)
+    shifted = b.add(_at_most(b, x, last) if last + 0.5 / nodes.per_one < _MOST else x, rounder)
     minus_c, place = b.sub(rounder, shifted), b.bitcast(shifted, dtypes.int32)
-    value, value_rest, slope, slope_rest, *terms = (_looked_up(b, t, place) for t in _TABLES)
-    r = b.add(x, minus_c)
-    fall = b.mul(minus_c, r)
+    columns = [_looked_up(b, column, place) for column in nodes.columns]
+    if is_wide:
+        return _of_32(b, columns, _looked_up(b, nodes.margins, place), minus_c, b.add(x, minus_c))
+    return _of_8(b, columns, minus_c, b.add(x, minus_c))
+
+
+def _of_32(
+    b: Builder, columns: list[Vector], margin: Vector, minus_c: Vector, r: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """The pair by steps of 1/8, of which only r - c * r**2 is found as a pair."""
+    value, value_rest, slope, slope_rest, *terms = columns
+    fall, square = b.mul(minus_c, r), b.mul(r, r)
     w = b.fma(fall, r, r)
     w_rest = b.fma(w, slope_rest, b.fma(fall, r, b.sub(r, w)))
+    tail = b.fma(_curve(b, terms, r, square), b.mul(square, r), w_rest)
+    high, first = _risen(b, slope, w, value)
+    low = b.fma(slope, tail, b.add(first, value_rest))
+    return high, low, b.fma(high, margin, low)
+
+
+def _of_8(b: Builder, columns: list[Vector], minus_c: Vector, r: Vector) -> tuple[Vector, Vector, Vector]:
+    """The pair by steps of 1/2, of which r - c * r**2 + third * r**3 is found as a pair."""
+    value, value_rest, slope, slope_rest, third, *terms = columns
+    # What three products and sums lose, exactly.
+    bend = b.fma(third, r, minus_c)
+    bend_rest = b.fma(third, r, b.sub(minus_c, bend))
+    fall = b.mul(bend, r)
+    fall_rest = b.fma(bend, r, b.neg(fall))
+    w = b.fma(fall, r, r)
+    w_rest = b.fma(r, b.fma(r, bend_rest, fall_rest), b.fma(fall, r, b.sub(r, w)))
     square = b.mul(r, r)
-    curve = b.fma(b.fma(terms[3], r, terms[2]), square, b.fma(terms[1], r, terms[0]))
-    tail = b.fma(curve, b.mul(square, r), w_rest)
+    tail = b.fma(_curve(b, terms, r, square), b.mul(square, square), b.fma(w, slope_rest, w_rest))
+    high, first = _risen(b, slope, w, value)
+    second = b.mul(slope, tail)
+    low = b.add(b.add(first, value_rest), second)
+    margin = b.fma(b.abs(second), b.like(r, _OF_TAIL), b.mul(high, b.like(r, _OF_ALL)))
+    return high, b.sub(low, margin), b.add(low, margin)
+
+
+def _risen(b: Builder, slope: Vector, w: Vector, value: Vector) -> tuple[Vector, Vector]:
+    """value + slope * w, and what rounding took off it."""
     high = b.fma(slope, w, value)
-    low = b.fma(slope, tail, b.add(b.fma(slope, w, b.sub(value, high)), value_rest))
-    return high, low, _looked_up(b, _MARGINS, place)
+    return high, b.fma(slope, w, b.sub(value, high))
 
 
-def _looked_up(b: Builder, table: tuple[str, ...], place: Vector) -> Vector:
-    """By the low five bits."""
-    return b.lookup([float.fromhex(c) for c in table], dtypes.float32, b.bit_and(place, b.like(place, 31)))
+def _at_most(b: Builder, x: Vector, limit: float) -> Vector:
+    """x, or the limit where x is above it: one instruction, which passes on NaN."""
+    return b.select(b.less(b.like(x, limit), x), b.like(x, limit), x)
+
+
+def _curve(b: Builder, terms: list[Vector], r: Vector, square: Vector) -> Vector:
+    """The polynomial of r of an even number of terms, the constant first: steps of r**2 over pairs of terms."""
+    found = b.fma(terms[-1], r, terms[-2])
+    for i in range(len(terms) - 4, -1, -2):
+        found = b.fma(found, square, b.fma(terms[i + 1], r, terms[i]))
+    return found
+
+
+def _looked_up(b: Builder, column: tuple[float, ...], place: Vector) -> Vector:
+    """By the low bits."""
+    return b.lookup(column, dtypes.float32, b.bit_and(place, b.like(place, len(column) - 1)))

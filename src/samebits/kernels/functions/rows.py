@@ -241,7 +241,7 @@ _TRUTHS = (_BOOL, _BOOL)
 # Correctly rounded in float32, and from how many lanes of a register on pairs of float32 are faster than float64: as
 # many as its table has entries, or half of them. None: there is no text of pairs.
 ROUNDED: Mapping[str, int | None] = {
-    "exp": 8, "erf": 16, "log": 16, "log2": 16, "log10": 16, "log1p": 16, "exp2": 8, "expm1": None, "tanh": 8,
+    "exp": 8, "erf": 8, "log": 16, "log2": 16, "log10": 16, "log1p": 16, "exp2": 8, "expm1": None, "tanh": 8,
     "sigmoid": 8, "sin": None, "cos": None,
 }  # fmt: skip
 
