@@ -145,14 +145,11 @@ def print_pairs() -> None:
     """Print what exp in pairs of float32 is made of."""
     first = mpmath.nint(LOG2 * 2**24) / 2**24
     print(f"# log(2): {float(first).hex()} + {float(single(LOG2 - first)).hex()}")
-    for count, degree in ((32, 2), (8, 3)):
-        end = LOG2 / count / 2 * real("1.0002")
-        fit = Fit("", -end, end, degree,
-                  lambda r: (mpmath.expm1(r) - r) / r**2 if abs(r) > real(10) ** -30 else real("0.5"),
-                  lambda r, p: 1 + r + r * r * p, mpmath.exp)  # fmt: skip
+    for count, known in ((32, 2), (8, 3)):
+        fit = exponential_rest(known, LOG2 / count / 2 * real("1.0002"))
         coefficients = [single(c) for c in interpolate(fit)]
         bits = error_bits(fit, coefficients)
-        print(f"# (e**r - 1 - r) / r**2 of {count} steps: relative error of e**r 2**{bits:.1f}")
+        print(f"# what remains of e**r, over r**{known}, of {count} steps: relative error of e**r 2**{bits:.1f}")
         print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
     powers = [mpmath.power(2, real(i) / 32) for i in range(32)]
     print("# 2**(i / 32) in float32, its bits less i << 18; then what that rounding took off the logarithm")
@@ -161,6 +158,18 @@ def print_pairs() -> None:
         (entry,) = struct.unpack("<f", struct.pack("<i", bits - (i << 18)))
         rest = single(mpmath.log(power / single(power)))
         print(f'    "{entry.hex()}", "{rest.hex()}",')
+
+
+def exponential_rest(known: int, end: Real) -> Fit:
+    """What e**r has beyond so many terms of its series, over r to that."""
+
+    def value(r: Real, p: Real) -> Real:
+        return mpmath.fsum(r**k / mpmath.factorial(k) for k in range(known)) + r**known * p
+
+    def rest(r: Real) -> Real:
+        return mpmath.fsum(r**k / mpmath.factorial(k + known) for k in range(40))
+
+    return Fit("", -end, end, 2, rest, value, mpmath.exp)
 
 
 def print_logarithm_pairs() -> None:

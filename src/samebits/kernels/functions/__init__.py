@@ -3,8 +3,8 @@
 `rows` holds the table, `texts` what a kernel is written with and the table does not hold: `quantized`, `requantized`
 and `whole` texts of several words; `rounded` that of all correctly rounded functions, whose rows are in `exponentials`,
 `logarithms`, `trigonometric` and `error_function`; where registers have eight lanes or more `paired_exponential` has
-exp and exp2, and `paired_quotients` sigmoid and tanh; where they have sixteen `paired_logarithm` logarithms,
-`paired_error` erf, `bounded_gelu` gelu of bfloat16; `exact` and `decimals` the independent meanings.
+exp and exp2, `paired_quotients` sigmoid and tanh, and `paired_error`, with `error_nodes`, erf; where they have sixteen
+`paired_logarithm` logarithms, `bounded_gelu` gelu of bfloat16; `exact` and `decimals` the independent meanings.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """exp and exp2 of float32 in lanes of float32: a pair of them nearly always tells which way the result rounds.
 
 x = k * log(2) / n + r, n being 32, or 8 where a register has eight lanes: as many as it looks up at once. e**x =
-2**(k // n) * t * (1 + r + tail), t = 2**(k % n / n) rounded to float32, and `tail` is what r leaves of e**r together
-with what that rounding took off. The sum is found as high + low, which errs by less than a margin: where high + low
-rounds alike with it taken off and put on, that is the result, else the vector is computed in float64 (Ziv 1991), as one
-in 330 is of sixteen normal numbers, one in 47 of eight. These are half the instructions of the way by float64; that
-none of the 2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s * log(2) where x = k / n +
-s, which is exact: two steps more find r as a pair. Start at `emit`.
+2**(k // n) * t * (1 + first + tail), t = 2**(k % n / n) rounded to float32. With 32 steps `first` is r, and `tail` is
+what r leaves of e**r together with what the rounding of t took off. With 8, where r is four times as large, `first` is
+r + r**2 / 2, whose rounding is in the tail too. The sum is found as high + low, which errs by less than a margin: where
+high + low rounds alike with it taken off and put on, that is the result, else the vector is computed in float64 (Ziv
+1991), as one in 350 is of sixteen normal numbers, one in 520 of eight. These are half the instructions of the way by
+float64; that none of the 2**32 inputs is wrong is run (`make exhaustive`). 2**x is the same sum, of r = s * log(2)
+where x = k / n + s, which is exact: two steps more find r as a pair. Start at `emit`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from samebits import dtypes
@@ -20,7 +22,7 @@ from samebits.kernels.functions import rounded
 from samebits.kernels.functions.exponentials import EXP, EXP2, EXP_BY_TABLE
 from samebits.kernels.functions.rounded import CorrectlyRounded
 
-# power, first, tail and r**2: see `parts`.
+# power, first, tail and the square of r: see `parts`.
 Parts = tuple[Vector, Vector, Vector, Vector]
 # A number less a margin, as the unevaluated sum of two float32, and twice that margin as a part of it.
 Less = tuple[Vector, Vector, Vector]
@@ -32,10 +34,6 @@ _PER_LOG_2 = float.fromhex("0x1.715476p+0")  # 1 / log(2)
 _LOG_2, _LOG_2_REST = float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")
 # Beyond it 2**-48 of the result may be subnormal: of e**x, and of 2**x.
 _WITHIN, _WITHIN_OF_2 = 69.5, 100.5
-# More than the sum errs by, as a part of it: so much of r**2, and of 1. The tail is about r**2 / 2 and is rounded four
-# times by 2**-24 of itself: as square, as polynomial, with `rest` and in the low part. What is left of OF_SQUARE is for
-# the polynomial's own error. `rest` is at most 2**-22, and is rounded as often.
-OF_SQUARE, OF_ALL = 1.5 * 2.0**-23, 1.75 * 2.0**-45
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +42,32 @@ class Steps:
 
     Attributes:
         count: Steps of log(2): how many entries are looked up by one instruction.
-        tail: (e**r - 1 - r) / r**2 on |r| <= log(2) / (2 * count), the constant, 1/2, first.
+        tail: What remains of e**r, over the power of r that it begins with, on |r| <= log(2) / (2 * count), the
+            constant first: (e**r - 1 - r) / r**2 of 32 steps, (e**r - 1 - r - r**2 / 2) / r**3 of 8.
+        of_square: More than the sum errs by is so much of r**2, as a part of the sum,
+        of_all: and so much of 1.
         row: e**x in float64.
     """
 
     count: int
     tail: tuple[str, ...]
+    of_square: float
+    of_all: float
     row: CorrectlyRounded
 
 
-# Relative error of e**r 2**-41.5.
-_OF_SIXTEEN_LANES = Steps(32, ("0x1.000000p-1", "0x1.5555b8p-3", "0x1.555596p-5"), EXP_BY_TABLE)
-# Relative error of e**r 2**-39.2.
-_OF_EIGHT_LANES = Steps(8, ("0x1.000000p-1", "0x1.555556p-3", "0x1.555acep-5", "0x1.111432p-7"), EXP)
+# Relative error of e**r 2**-41.5. The tail is about r**2 / 2 and is rounded four times by 2**-24 of itself: as square,
+# as polynomial, with `rest` and in the low part. What is left of `of_square` is for the polynomial's own error. `rest`
+# is at most 2**-22, and is rounded as often.
+_OF_SIXTEEN_LANES = Steps(
+    32, ("0x1.000000p-1", "0x1.5555b8p-3", "0x1.555596p-5"), 1.5 * 2.0**-23, 1.75 * 2.0**-45, EXP_BY_TABLE
+)
+# Relative error of e**r 2**-38.4. The tail is about r**3 / 6, that is r**2 * 2**-7.1, and is rounded five times, once
+# more as cube; so is `rest`, as it is multiplied.
+_OF_EIGHT_LANES = Steps(8, ("0x1.555556p-3", "0x1.555970p-5", "0x1.11136ap-7"), 1.25 * 2.0**-28, 2.25 * 2.0**-45, EXP)
+# The margin of 8 steps where r is largest, which is small enough to be taken everywhere; a tenth more, as `rest` is
+# multiplied by up to that.
+_OF_COARSE = 1.1 * ((math.log(2) / 16) ** 2 * _OF_EIGHT_LANES.of_square + _OF_EIGHT_LANES.of_all)
 # 2**(i / 32) in float32, its bits less i << 18: what adding the bits of k, moved to the exponent, puts back.
 _POWERS = (
     "0x1.000000p+0",
@@ -172,15 +183,17 @@ def less_of_2(b: Builder, x: Vector) -> Less:
 def _summed(b: Builder, found: Parts) -> Less:
     """power * (1 + first + tail), as a float32 and what it lacks, and twice the margin."""
     power, first, tail, square = found
-    high = b.fma(power, first, power)
+    steps, high = _steps(b), b.fma(power, first, power)
     low = b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
-    return high, low, b.fma(square, b.like(square, 2 * OF_SQUARE), b.like(square, 2 * OF_ALL))
+    if _is_fine(b):
+        return high, low, b.fma(square, b.like(square, 2 * steps.of_square), b.like(square, 2 * steps.of_all))
+    return high, low, b.like(high, 2 * _OF_COARSE)
 
 
 def parts(b: Builder, x: Vector, is_less: bool = False) -> Parts:
     """power, first, tail, r**2 of e**x = power * (1 + first + tail), |x| <= 88; the tail less the margin on request.
 
-    power * first has at most 24 bits more than power, and r is first but for 2**-24 at most.
+    power * first has at most 24 bits more than power.
     """
     count, rounder = _steps(b).count, b.like(x, _ROUNDER)
     shifted = b.fma(x, b.like(x, count * _PER_LOG_2), rounder)
@@ -192,18 +205,27 @@ def parts(b: Builder, x: Vector, is_less: bool = False) -> Parts:
 
 def _completed(b: Builder, place: Vector, first: Vector, rest: Vector, is_less: bool) -> Parts:
     """power, first, tail, r**2, where r = first + rest and `place` has k in its low bits."""
-    steps, r = _steps(b), b.add(first, rest)
-    square = b.mul(r, r)
-    constant = float.fromhex(steps.tail[0]) - is_less * OF_SQUARE
-    curve = rounded.polynomial(b, (constant.hex(), *steps.tail[1:]), r)
+    steps = _steps(b)
+    if _is_fine(b):
+        r = b.add(first, rest)
+        power_of_r = square = b.mul(r, r)
+        constant = float.fromhex(steps.tail[0]) - is_less * steps.of_square
+        curve = rounded.polynomial(b, (constant.hex(), *steps.tail[1:]), r)
+    else:
+        r, half, square = first, b.mul(first, b.like(first, 0.5)), b.mul(first, first)
+        first = b.fma(half, r, r)
+        rest = b.add(b.fma(rest, first, rest), b.fma(half, r, b.sub(r, first)))
+        power_of_r = b.mul(square, r)
+        curve = rounded.polynomial(b, steps.tail, r)
     power = b.bitcast(_looked_up(b, map(float.fromhex, _POWERS), place), dtypes.int32)
     power = b.bitcast(b.add(power, b.shift_left(place, 24 - steps.count.bit_length())), dtypes.float32)
-    return power, first, b.fma(curve, square, rest), square
+    return power, first, b.fma(curve, power_of_r, rest), square
 
 
 def _rests(b: Builder, place: Vector, is_less: bool) -> Vector:
     """What the power's rounding took off; less the part of the margin that is the same everywhere on request."""
-    return _looked_up(b, [c - is_less * OF_ALL for c in map(float.fromhex, _RESTS)], place)
+    margin = is_less * (_steps(b).of_all if _is_fine(b) else _OF_COARSE)
+    return _looked_up(b, [c - margin for c in map(float.fromhex, _RESTS)], place)
 
 
 def _looked_up(b: Builder, table: Iterable[float], place: Vector) -> Vector:
@@ -214,3 +236,7 @@ def _looked_up(b: Builder, table: Iterable[float], place: Vector) -> Vector:
 
 def _steps(b: Builder) -> Steps:
     return _OF_SIXTEEN_LANES if b.isa.lanes >= 16 else _OF_EIGHT_LANES
+
+
+def _is_fine(b: Builder) -> bool:
+    return _steps(b) is _OF_SIXTEEN_LANES
