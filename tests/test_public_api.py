@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import operator
 import pathlib
 import pkgutil
 import subprocess
@@ -79,13 +80,21 @@ def test_unknown_name():
     assert str(error.value) == "module 'samebits' has no attribute 'nonesuch'"
 
 
-@pytest.mark.parametrize("name", sb._MAKERS)
-def test_what_makes_a_tensor_elsewhere_is_told_its_name_here(name):
+@pytest.mark.parametrize("name", sb._ELSEWHERE)
+def test_what_is_called_otherwise_elsewhere_is_told_its_name_here(name):
     with pytest.raises(AttributeError) as error:
         getattr(sb, name)
-    called = f"samebits.Tensor.{sb._MAKERS[name]}"
-    assert str(error.value) == f"module 'samebits' has no attribute '{name}'; call {called}"
-    assert callable(getattr(sb.Tensor, sb._MAKERS[name]))
+    called = sb._ELSEWHERE[name]
+    assert str(error.value) == f"module 'samebits' has no attribute '{name}'; call samebits.{called}"
+    assert callable(operator.attrgetter(called)(sb))
+
+
+@pytest.mark.parametrize("name", [row.name for row in sb.dtypes.ROWS if row.name != "bool"])
+def test_a_format_that_is_looked_for_beside_functions_is_told_its_place(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(sb, name)
+    assert str(error.value) == f"module 'samebits' has no attribute '{name}'; write samebits.dtypes.{name}"
+    assert getattr(sb.dtypes, name) is sb.dtype(name)
 
 
 def test_public_modules_are_imported_when_they_are_asked_for_and_slips_are_told_what_was_meant():

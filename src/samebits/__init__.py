@@ -1,7 +1,9 @@
 """Tensors in low-precision formats, and computing on them with the same bits everywhere.
 
-Every public name is here, and its module is imported when the name is first used: `_HOMES` says which. A new name goes
-into that table, under TYPE_CHECKING and into `__all__`.
+Start with `matmul`, `linear`, `quantize` and `cast`, which take arrays of NumPy, PyTorch and JAX and give back the same
+kind; with `Tensor.from_any`, which shares an array's memory in any format; with `load`, which runs an ONNX model;
+with `checkpoint`, which keeps tensors in files; or with `samebits.torch`, whose functions and modules have gradients.
+`samebits.fusion` is nvFuser's API. `help` of each says what it takes and gives; the README has examples.
 """
 
 from __future__ import annotations
@@ -316,6 +318,8 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "where",
 ]
 
+# Every public name's module, which is imported when the name is first used. A new name goes in here, under
+# TYPE_CHECKING and into `__all__`.
 _HOMES = {
     "codegen.isa": "Isa isas use_isa",
     "dtypes": "DType dtype",
@@ -363,11 +367,18 @@ _HOMES = {
 _MODULES = frozenset({"checkpoint", "dtypes", "errors", "layout", "memory"})
 # Public modules beside these; `import *` leaves them out, as it would hide the packages that two are called after.
 _BESIDE = frozenset({"fusion", "onnx", "torch"})
-# What makes arrays in other libraries, and the method of Tensor that does so here.
-_MAKERS = {
-    "arange": "arange", "array": "from_any", "asarray": "from_any", "empty": "empty", "empty_like": "empty_like",
-    "from_dlpack": "from_dlpack", "from_numpy": "from_any", "full": "full", "full_like": "full_like", "ones": "ones",
-    "ones_like": "ones_like", "zeros": "zeros", "zeros_like": "zeros_like",
+# What other libraries call it: a method of Tensor, or a function here.
+_ELSEWHERE = {
+    "arange": "Tensor.arange", "array": "Tensor.from_any", "asarray": "Tensor.from_any", "empty": "Tensor.empty",
+    "empty_like": "Tensor.empty_like", "frombuffer": "Tensor.from_buffer", "from_dlpack": "Tensor.from_dlpack",
+    "from_numpy": "Tensor.from_any", "full": "Tensor.full", "full_like": "Tensor.full_like", "ones": "Tensor.ones",
+    "ones_like": "Tensor.ones_like", "zeros": "Tensor.zeros", "zeros_like": "Tensor.zeros_like",
+    "absolute": "abs", "amax": "max", "amin": "min", "ascontiguousarray": "contiguous", "astype": "cast",
+    "bitwise_not": "bitwise_invert", "bmm": "matmul", "cat": "concat", "clamp": "clip", "concatenate": "concat",
+    "div": "divide", "dot": "matmul", "embedding": "take", "eq": "equal", "finfo": "dtype", "ge": "greater_equal",
+    "gt": "greater", "iinfo": "dtype", "index_select": "take", "invert": "bitwise_invert", "le": "less_equal",
+    "lt": "less", "mm": "matmul", "mul": "multiply", "ne": "not_equal", "neg": "negative", "power": "pow",
+    "rand": "uniform", "randn": "normal", "sub": "subtract", "true_divide": "divide",
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -406,10 +417,12 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES or name in _BESIDE:
         return importlib.import_module(f"samebits.{name}")
-    if name in _MAKERS:
-        made = f"samebits.Tensor.{_MAKERS[name]}"
-        raise AttributeError(f"module 'samebits' has no attribute {name!r}; call {made}")
+    if name in _ELSEWHERE:
+        raise AttributeError(f"module 'samebits' has no attribute {name!r}; call samebits.{_ELSEWHERE[name]}")
     if name not in _HOME:
+        formats = vars(importlib.import_module("samebits.dtypes"))
+        if isinstance(formats.get(name), formats["DType"]):
+            raise AttributeError(f"module 'samebits' has no attribute {name!r}; write samebits.dtypes.{name}")
         # With these two Python's traceback says which name may have been meant.
         raise AttributeError(f"module 'samebits' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(importlib.import_module(f"samebits.{_HOME[name]}"), name)

@@ -186,12 +186,15 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
 
 
 def near(given: str, names: Iterable[str]) -> list[str]:
-    """Names that may have been meant: those with the text in them, or else up to three with nearly the same letters."""
+    """Names that may have been meant, in capitals or not: those with the text in them, or else up to three with nearly
+    the same letters."""
     import difflib  # which a start does without
 
-    short = [name for name in names if len(name) <= _SHORT]  # what is compared takes the product of the lengths
-    text = given[:_SHORT]
-    return [name for name in short if len(text) > 1 and text in name][:8] or difflib.get_close_matches(text, short, 3)
+    # What is compared takes the product of the lengths.
+    short = {name.lower(): name for name in names if len(name) <= _SHORT}
+    text = given[:_SHORT].lower()
+    found = [name for name in short if len(text) > 1 and text in name][:8] or difflib.get_close_matches(text, short, 3)
+    return [short[name] for name in found]
 
 
 def in_short(text: str) -> str:

@@ -46,6 +46,13 @@ def classifier(tmp_path):
     return models.classifier(tmp_path / "classifier.onnx")
 
 
+def test_help_says_of_every_subcommand_what_it_does_in_a_whole_sentence():
+    lines = CliRunner().invoke(command, ["--help"], terminal_width=80).output.partition("Commands:")[2].splitlines()
+    said = [line.split(maxsplit=1)[1] for line in lines if line.strip()]
+    assert len(said) == len(command.commands)
+    assert all(sentence.endswith(".") and not sentence.endswith("..") for sentence in said)
+
+
 def test_run_reads_and_writes_npz(classifier, tmp_path):
     x = models.weights(4, 70)
     np.savez(tmp_path / "x.npz", x=x)

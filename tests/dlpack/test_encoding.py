@@ -128,7 +128,10 @@ REFUSED: dict[str, tuple[Layout, Mode]] = {
         "packed",
     ),
     f"storage is packed, must be padded with one byte an element; {REMEDY}": (FP4, "padded"),
-    f"storage is padded, must be packed; {REMEDY}": (Layout.dense((2,), width_bits=4, storage="padded"), "lanes"),
+    "storage is padded, must be packed; pack it with to_packed, or use Tensor.export": (
+        Layout.dense((2,), width_bits=4, storage="padded"),
+        "lanes",
+    ),
     (
         "layout is (3, 5) with strides_bits (20, 4), must be one with a dense axis of a multiple of 2 elements; "
         "pad it, or use Tensor.export"

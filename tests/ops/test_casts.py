@@ -84,6 +84,15 @@ def test_torch_gets_packed_elements() -> None:
     assert codes(sb.to_padded(Tensor.from_any(found))) == codes(sb.cast(X, "float4_e2m1fn"))
 
 
+def test_what_the_library_of_the_array_has_no_name_for_is_refused_in_the_words_of_the_call() -> None:
+    torch = pytest.importorskip("torch")
+    for _ in range(2):
+        with pytest.raises(DTypeError) as caught:
+            sb.cast(torch.ones(2, 4), "int4")
+        said = "cast: result dtype is int4, must be one that torch takes by DLPack"
+        assert str(caught.value) == f"{said}; pass Tensor.from_any of the array, for a Tensor"
+
+
 def test_nothing_scalars_and_repetitions() -> None:
     assert sb.cast(np.empty((0, 3), np.float32), E4M3, rounding="stochastic", seed=1).shape == (0, 3)
     assert sb.cast(np.empty((3, 0)), E4M3, overflow="error").shape == (3, 0)

@@ -328,12 +328,20 @@ def test_a_global_scale_that_float32_has_as_0_or_as_infinite_is_refused(value: f
         sb.quantize(X, "nvfp4", dialect="nvfp4/torchao-0.18", global_scale=2**2000)
 
 
-def test_a_format_that_is_none_is_refused_with_all_that_there_are() -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("fp4", ", perhaps 'nvfp4', 'nvfp4-16x16', 'mxfp4'"),
+        ("MXFP8", ", perhaps 'mxfp8-e4m3', 'mxfp8-e5m2'"),
+        ("int4_group128", ", perhaps 'int4-group128', 'int8-group128', 'int4-group32'"),
+        ("?", ""),
+    ],
+)
+def test_a_format_that_is_none_is_refused_with_those_of_nearly_its_name(name: str, meant: str) -> None:
     with pytest.raises(OptionError) as caught:
-        sb.quantize(X, "fp4")
-    names = ", ".join(row.name for row in sb.block_formats())
-    remedy = "name one of these, perhaps 'nvfp4', 'nvfp4-16x16', 'mxfp4'"
-    assert str(caught.value) == f"quantize: format is 'fp4', must be one of {names}; {remedy}"
+        sb.quantize(X, name)
+    known = f"one of the {len(sb.block_formats())} that `samebits formats` lists"
+    assert str(caught.value) == f"quantize: format is {name!r}, must be {known}; name one of these{meant}"
 
 
 def test_values_of_other_dtypes_are_refused() -> None:

@@ -28,7 +28,7 @@ def command() -> None:
     """Low-precision tensors and models, with the same bits everywhere."""
 
 
-@command.command()
+@command.command(short_help="Run an ONNX model once, and print what came out.")
 @options.model
 @click.option("--input", "given", type=options.READABLE, help="An .npz, .safetensors or .npy of all inputs.")
 @click.option(
@@ -80,7 +80,7 @@ def run(
             screen.outputs(found)
 
 
-@command.command()
+@command.command(short_help="Print a model as a program, and its kernels' plans.")
 @options.model
 @click.option("--plan", is_flag=True, help="Also the plan of every kernel, for the shapes given by --set.")
 @options.threads
@@ -126,7 +126,7 @@ def list_isas(as_json: bool) -> None:
         )
 
 
-@command.command()
+@command.command(short_help="Show this machine, and try what its frameworks exchange.")
 @options.as_json
 @click.option("--verbose", is_flag=True, help="Also the reason of every format that was not kept.")
 @click.option("--only", multiple=True, metavar="NAME", help="Try this framework alone (repeatable).")
@@ -152,7 +152,7 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
     ctx.exit(found.exit_code)
 
 
-@command.command()
+@command.command(short_help="Try whether a model's answer depends on anything else.")
 @options.model
 @click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
 @click.option("--interpreter", is_flag=True, help="Also the Isa row numpy, for one row; slow.")

@@ -25,7 +25,7 @@ _include = click.option("--include", multiple=True, metavar="GLOB", help="Tensor
 _exclude = click.option("--exclude", multiple=True, metavar="GLOB", help="Tensors to leave as they are (repeatable).")
 
 
-@click.command()
+@click.command(short_help="List element formats, block formats and dialects.")
 @options.as_json
 def formats(as_json: bool) -> None:
     """List the formats: elements, blocks that share a scale, dialects that find the scales, presets of conversions."""
@@ -102,7 +102,7 @@ class _Nan(options.Value):
             self.fail(f"{value!r} is neither canonical, signed nor a code such as 0x7f", param, ctx)
 
 
-@click.command()
+@click.command(short_help="Convert the tensors of a file to another format.")
 @click.argument("file", type=options.READABLE, metavar="IN")
 @click.argument("output", type=options.OutputFile(writing.KINDS), metavar="OUT")
 @click.option("--dtype", required=True, metavar="NAME", help="The format to convert to; see samebits formats.")
@@ -151,7 +151,7 @@ def _try(convert: Callable[[Tensor], Tensor]) -> None:
         raise click.BadParameter(options.told(error), param_hint=option) from None
 
 
-@click.command()
+@click.command(short_help="Quantise the matrices of a file to a block format.")
 @click.argument("file", type=options.READABLE)
 @click.option("--format", "row", required=True, metavar="NAME", help="The block format; see samebits formats.")
 @click.option("--dialect", metavar="NAME", help="By which formulas; default: the format's own, which is exact.")

@@ -68,7 +68,7 @@ def _row(row: Isa | None) -> Isa:
     return row
 
 
-@click.command()
+@click.command(short_help="Measure products here, and keep what is faster.")
 @options.isa
 @click.option(
     "--threads", type=click.IntRange(1, MAX_THREADS), default=1, show_default=True, help="Threads to measure with."

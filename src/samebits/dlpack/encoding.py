@@ -87,7 +87,9 @@ def encode(dtype: DType, layout: Layout, mode: Mode, call: str = "encode") -> En
         code, bits, lanes, unit, flags = 1, 8, 1, 8, 0
         axis = None if layout.pitch_bits == 8 else _unit_axis(layout, 8, call)
     else:
-        _require(call, layout.storage == "packed", "storage", "padded", "packed")
+        if layout.storage != "packed":
+            remedy = "pack it with to_packed, or use Tensor.export"
+            raise ExchangeError(call, "tensor", "storage", layout.storage, "packed", remedy)
         code, bits, flags = dtype.dlpack[0], width, 0
         lanes = 1 if mode == "packed" else 8 // math.gcd(width, 8)
         _require(call, mode == "packed" or lanes > 1, "width", f"{width} bits", "fewer than 8 bits")

@@ -188,8 +188,15 @@ class Call:
         prepared.run([x.tensor.address for x in operands])
 
     def result(self, made: CallOperand) -> Any:
-        """The array to return: `out` itself where it was given, else of the first operand's kind."""
-        result = to_kind(made.tensor, self.kind) if self._out is None else self._out
+        """The array to return: `out` itself where it was given, else of the first operand's kind.
+
+        Raises:  DTypeError or ExchangeError if that kind has no such format.
+        """
+        try:
+            result = to_kind(made.tensor, self.kind) if self._out is None else self._out
+        except (DTypeError, ExchangeError) as error:
+            remedy = "pass Tensor.from_any of the array, for a Tensor"
+            raise type(error)(self.name, "result", error.fact, error.actual, error.expected, remedy) from None
         if self._signature is not None and len(self._ran) == 1:
             ((prepared, operands),) = self._ran
             given = [x for _, x, _ in self._given]

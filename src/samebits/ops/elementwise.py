@@ -151,12 +151,15 @@ def _function(
     function.__name__ = function.__qualname__ = name
     function.__module__ = "samebits"
     vars(function)["__signature__"] = _signature(given)
+    taken = "arrays of one dtype, which broadcast; a Python number is taken in that dtype"
+    if len(given) == 1:
+        taken = "an array; a Python number is taken as float32"
     function.__doc__ = f"""{meaning}, per element.
 
-    Args:    {", ".join(given)}: arrays of one dtype that broadcast; a Python number takes it.
+    Args:    {", ".join(given)}: {taken}.
              out: an array for the result; it may be an operand itself, and overlap none otherwise.
              threads: at most so many; default every usable core.
-    Returns: an array of the kind of the first that is no Python number.
+    Returns: an array of the kind of {"x" if len(given) == 1 else "the first that is no Python number"}.
     Raises:  DTypeError, ShapeError, LayoutError (out overlaps an operand).   Bits: numerics.md sections 1 and 7.
     """
     return remembered(function)

@@ -169,6 +169,7 @@ def of(name: object) -> BlockFormat:
 
 
 Row = TypeVar("Row")
+_LISTED = 16  # names that a message lists; more are no help to who reads it
 
 
 def named(call: str, operand: str, name: object, kind: type[Row], rows: Mapping[str, Row]) -> Row:
@@ -183,7 +184,9 @@ def named(call: str, operand: str, name: object, kind: type[Row], rows: Mapping[
     if found is None:
         meant = near(name, rows) if isinstance(name, str) else []
         remedy = f"name one of these, perhaps {', '.join(map(repr, meant))}" if meant else "name one of these"
-        raise OptionError(call, operand, "", shown(name), f"one of {', '.join(rows)}", remedy)
+        all_of_them = f"the {len(rows)} that `samebits formats` lists" if len(rows) > _LISTED else ", ".join(rows)
+        expected = f"one of {all_of_them}"
+        raise OptionError(call, operand, "", shown(name), expected, remedy)
     return found
 
 
