@@ -44,6 +44,9 @@ operator loads and plans. What is not done is refused by name when a model is lo
 [how-to-add-an-op.md](how-to-add-an-op.md) says how to change that. Of the {all} operators of the default domain {done}
 have rows.
 
+Extents that are open in a model and must not be, such as the rows and columns of images,
+`load(model, bindings={{"H": 224}})` fixes; the command does it by `--set H=224`.
+
 ## Done
 | operator | opsets | formats | not done |
 |---|---|---|---|

@@ -224,6 +224,27 @@ def test_verify_prints_what_the_library_returns(classifier):
     assert made == json.loads(json.dumps(report.as_dict())) | {"against": None}
 
 
+@pytest.fixture
+def image(tmp_path):
+    """A model whose windows slide along extents that are open."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], "p", kernel_shape=[2, 2])]
+    ends = {"x": (TensorProto.FLOAT, ["n", 1, "h", "w"])}, {"y": (TensorProto.FLOAT, ["n", 1, "a", "b"])}
+    return models.save(tmp_path / "image.onnx", nodes, *ends)
+
+
+def test_extents_that_must_be_known_are_set(image, tmp_path):
+    sizes = ("--set", "h=5", "--set", "w=4")
+    code, text = samebits("run", image, *sizes)
+    assert (code, "[1, 1, 4, 3]" in text, "n=1, h=5, w=4" in text) == (0, True, True)
+    assert "input x: float32[n, 1, 5, 4]" in samebits("dump", image, *sizes)[1]
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 1, 5, 4), np.float32))
+    assert "[2, 1, 4, 3]" in samebits("run", image, "--input", tmp_path / "x.npz", *sizes)[1]
+    made = json.loads(samebits("verify", image, "--json", "--most-elements", 5000, *sizes)[1])
+    assert made["same"]
+    assert made["bindings"] == {"h": 5, "n": 1, "w": 4}
+    assert {found["name"] for found in made["configurations"] if found["axis"] == "process"}
+
+
 def test_verify_measures_against_another_runtime(classifier):
     code, text = samebits("verify", classifier, "--json", "--against", "onnxruntime")
     made = json.loads(text)

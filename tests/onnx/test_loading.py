@@ -8,10 +8,11 @@ import numpy as np
 import onnx as onnx_package
 import protos
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
+import samebits as sb
 from samebits import onnx
-from samebits.errors import ModelError, UnsupportedModelError
+from samebits.errors import ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import loading, refused
 
 X = np.ones((2, 3), np.float32)
@@ -116,6 +117,49 @@ def test_a_shape_that_depends_on_data_is_a_reason() -> None:
     assert refusal(proto, UnsupportedModelError).splitlines()[1] == (
         "  node 'the_Reshape', Reshape of opset 19: input 1 ('x1') depends on data, must be a shape or a constant"
     )
+
+
+def image(shape: list[int | str]) -> ModelProto:
+    """A convolution and a pool of images of that shape."""
+    weights = {"w": np.arange(54, dtype=np.float32).reshape(2, 3, 3, 3)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], "c"),
+             helper.make_node("MaxPool", ["c"], ["y"], "p", kernel_shape=[2, 2])]  # fmt: skip
+    ends = [protos.value("x", np.float32, shape)], [protos.value("y", np.float32, ["a", "b", "c", "d"])]
+    return protos.model(nodes, *ends, weights)
+
+
+def test_sizes_that_must_be_known_are_bound_when_the_model_is_loaded() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 9)).astype(np.float32)
+    session = sb.load(image(["n", 3, "h", "w"]), bindings={"h": 7, "w": 9})
+    assert str(session.program.inputs["x"]) == "float32[n, 3, 7, 9]"
+    fixed = sb.load(image([2, 3, 7, 9]))
+    assert session.run({"x": x})["y"].tobytes() == fixed.run({"x": x})["y"].tobytes()
+    with pytest.raises(ShapeError, match=r"input 'x' extent 2 is 6, must be 7"):
+        session.run({"x": x[:, :, 1:]})
+
+
+def test_what_is_open_is_named_with_what_binds_it() -> None:
+    assert refusal(image(["n", 3, "h", "w"]), UnsupportedModelError) == (
+        "load: model 'g' is unsupported in 1 node, must be made of rows of samebits.onnx; "
+        "pass bindings={'h': size, 'w': size} (--set h=SIZE), or replace it (docs/operators.md lists what is done), or "
+        "add a row (docs/how-to-add-an-op.md)\n"
+        "  node 'c', Conv of opset 17: windows slide along extents (h, w), which must be known when the model is loaded"
+    )
+
+
+@pytest.mark.parametrize(
+    ("bindings", "sentence"),
+    [
+        ({"H": 7}, "load: bindings symbol is 'H', must be one of ['n', 'h', 'w']; remove or rename it"),
+        ({"h": -1}, "load: symbol 'h' is -1, must be an integer of 0 or more; write {'H': 224} for a symbol H"),
+        ({"h": True}, "load: symbol 'h' is True, must be an integer of 0 or more; write {'H': 224} for a symbol H"),
+        (["h"], "load: bindings is list, must be a mapping from symbols to sizes; write {'H': 224} for a symbol H"),
+    ],
+)
+def test_wrong_bindings_are_refused(bindings: Any, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        sb.load(image(["n", 3, "h", "w"]), bindings=bindings)
+    assert str(caught.value) == sentence
 
 
 _UNKNOWN = "extents and weights must be known when the model is loaded, in as many axes as input 0"

@@ -595,9 +595,9 @@ def test_a_model_is_given_in_every_form(tmp_path):
     path = models.classifier(tmp_path / "classifier.onnx")
     whole = onnx.load(path)
     with path.open("rb") as file:
-        opened = [verify._opened(form) for form in (path, str(path), path.read_bytes(), whole, file)]
-    assert len({made.digest() for made, _ in opened}) == 1
-    assert [type(source) for _, source in opened] == [type(path), type(path), bytes, bytes, bytes]
+        opened = [verify._opened(form, {}) for form in (path, str(path), path.read_bytes(), whole, file)]
+    assert len({made.digest() for made, *_ in opened}) == 1
+    assert [type(source) for _, source, _ in opened] == [type(path), type(path), bytes, bytes, bytes]
     found = sb.verify(whole, most_elements=SMALL)
     assert tried(found, "process") == tuple(COMPILED)
     assert found.same

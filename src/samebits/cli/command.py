@@ -50,14 +50,14 @@ def run(
     Without --input the inputs are made up from --seed, and the answer says so: token ids within the table they index,
     masks of ones and zeros, normal floats. Formats that NumPy lacks are carried as their bits (see samebits.samples).
     """
-    from samebits import onnx
     from samebits.runtime import cpu
     from samebits.verification import rows
 
-    if given and settings:
-        raise click.UsageError("--set binds the symbols of made up inputs: not with --input, whose arrays say them.")
     with _forced(isa):
-        program = onnx.load(model, spec=spec)
+        program, free = options.opened(model, settings, spec)
+        if given and free:
+            told = "--set binds the symbols of made up inputs: not with --input, whose arrays say them."
+            raise click.UsageError(told)
         if output is not None:
             with options.asked("--output"):
                 samples.check_written(output, {name: fact.dtype for name, fact in program.outputs.items()})
@@ -66,8 +66,9 @@ def run(
             with options.named("run", "--input"):
                 feeds = samples.read(given)
         else:
-            made_up = options.bindings(program, settings, 1)
-            feeds = samples.feeds(program, made_up, seed)
+            extents = options.bindings(program, free, 1)
+            feeds = samples.feeds(program, extents, seed)
+            made_up = extents | settings
         session = cpu.prepare(program, threads=threads)
         answer = {name: np.asarray(x) for name, x in session.run(feeds).items()}
         if output is not None:
@@ -93,12 +94,11 @@ def dump(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print a model as a program: one line a value, with its format, shape and operation."""
-    from samebits import onnx
     from samebits.runtime import cpu
 
     with _forced(isa):
-        program = onnx.load(model, spec=spec)
-        bindings = options.bindings(program, settings, 16)
+        program, free = options.opened(model, settings, spec)
+        bindings = options.bindings(program, free, 16)
         plans = [*cpu.prepare(program, threads=threads).plans(bindings)] if plan else None
     if as_json:
         click.echo(json.dumps(screen.program_json(program, bindings if plan else None, plans), indent=2))
@@ -177,7 +177,7 @@ def verify(
 
     Exits with 0 if every configuration gives the same bits, 1 if one does not, 2 if an axis could not be varied.
     """
-    from samebits import onnx, optional
+    from samebits import optional
     from samebits.verification import compare
     from samebits.verification import verify as verification
 
@@ -191,8 +191,8 @@ def verify(
             )  # fmt: skip
         compared = None
         if against:
-            program = onnx.load(model, spec=spec)
-            extents = options.bindings(program, settings, verification.DEFAULT_EXTENT)
+            program, free = options.opened(model, settings, spec)
+            extents = options.bindings(program, free, verification.DEFAULT_EXTENT)
             compared = compare.against_onnxruntime(program, model, extents, seed)
         if as_json:
             click.echo(json.dumps(screen.report_json(report, compared), indent=2))

@@ -181,6 +181,18 @@ def _once(ctx: click.Context, param: click.Parameter, given: tuple[tuple[str, in
     return settings
 
 
+def opened(model: pathlib.Path, settings: Settings, spec: Spec) -> tuple[Program, Settings]:
+    """The program of a model, and what is set of its symbols: nothing where that had to be fixed in it.
+
+    Raises:  as `samebits.onnx.load`; click.BadParameter if a symbol that is fixed is not one of the model's.
+    """
+    from samebits.onnx.loading import load_bound
+
+    with asked("--set", "bindings"):
+        program, is_fixed = load_bound(model, settings, spec=spec)
+    return program, {} if is_fixed else settings
+
+
 def bindings(program: Program, settings: Settings, default: int) -> dict[str, int]:
     """Extents of all the model's symbols: those set, `default` for the rest.
 

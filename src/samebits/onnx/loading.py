@@ -5,11 +5,11 @@ Start at `load`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from samebits import driver
 from samebits.collecting import without_collections
-from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError
+from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError, shown
 from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 from samebits.onnx import (
     proto,
@@ -31,12 +31,13 @@ from samebits.onnx import (
     rows_weights,
     rows_window,
 )
-from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, OpenExtent, Unsupported
+from samebits.operations import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.spec import by_spec
 
-__all__ = ["ROWS", "load"]
+__all__ = ["ROWS", "load", "load_bound"]
 
 ROWS: tuple[OnnxRow, ...] = (
     *rows_compute.ROWS,
@@ -60,17 +61,18 @@ ROWS: tuple[OnnxRow, ...] = (
 
 @without_collections
 @driver.default_float_environment()
-def load(source: object, *, spec: Spec = SB1) -> Program:
+def load(source: object, *, bindings: Mapping[str, int] | None = None, spec: Spec = SB1) -> Program:
     """The program of an ONNX model, typed, shape arithmetic folded.
 
     Args:
         source: A path, bytes, a binary file or an `onnx.ModelProto`.
+        bindings: Sizes of symbols in the shapes of inputs; they are fixed in the program.
         spec: The order of every sum of products of floats; the program's digest has it, where it is not sb1.
 
     Raises:
         UnsupportedModelError: Nodes ask for what is not there; the text lists every one with its reason.
         ModelError: It is no model, or a malformed one.
-        OptionError: `spec` is no Spec.
+        OptionError: `spec` is no Spec; a symbol that is bound is none of the inputs', or bound to what is no size.
     """
     check_spec("load", spec)
     model = proto.read(source)
@@ -79,12 +81,14 @@ def load(source: object, *, spec: Spec = SB1) -> Program:
         raise UnsupportedModelError("load", what, "opsets", found, "one of ai.onnx", "use its operators")
     b = ProgramBuilder(model.name)
     values: dict[str, str | None] = {"": None}
+    bound = _bound(model, bindings)
     for value in model.inputs:
         if value.shape is None:
             raise ModelError(
                 "load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape"
             )
-        values[value.name] = b.input(value.name, value.dtype, value.shape)
+        shape = tuple(dim.bind(size, bound) if dim.symbols(size) <= bound.keys() else size for size in value.shape)
+        values[value.name] = b.input(value.name, value.dtype, shape)
     for name, array in model.initializers.items():
         values[name] = b.constant(array, name)
     _lower(model, b, values)
@@ -101,10 +105,43 @@ def load(source: object, *, spec: Spec = SB1) -> Program:
     return by_spec(b.build(outputs, {name: made for name, made in values.items() if made is not None}), spec)
 
 
+def load_bound(source: object, bindings: Mapping[str, int], *, spec: Spec = SB1) -> tuple[Program, bool]:
+    """The program, and whether bindings are fixed in it: they are where it cannot be without them.
+
+    Args:    source: as `load`, but no file that is read once.
+    Raises:  as `load`.
+    """
+    try:
+        return load(source, spec=spec), False
+    except UnsupportedModelError:
+        if not bindings:
+            raise
+    return load(source, bindings=bindings, spec=spec), True
+
+
+def _bound(model: proto.Model, bindings: object) -> dict[str, int]:
+    """The sizes of symbols that are given."""
+    if bindings is None:
+        return {}
+    remedy = "write {'H': 224} for a symbol H"
+    if not isinstance(bindings, Mapping):
+        actual, expected = type(bindings).__name__, "a mapping from symbols to sizes"
+        raise OptionError("load", "bindings", "", actual, expected, remedy)
+    known = [name for value in model.inputs for size in value.shape or () for name in sorted(dim.symbols(size))]
+    for name, size in bindings.items():
+        if name not in known:
+            expected = f"one of {list(dict.fromkeys(known))}" if known else "left out: the model has no symbol"
+            raise OptionError("load", "bindings", "symbol", shown(name), expected, "remove or rename it")
+        if type(size) is not int or size < 0:
+            raise OptionError("load", f"symbol {name!r}", "", shown(size), "an integer of 0 or more", remedy)
+    return dict(bindings)
+
+
 def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None]) -> None:
     """Add every node; collect what is not supported."""
     problems: list[str] = []
     failed: set[str] = set()
+    open_symbols: dict[str, None] = {}
     rows: dict[tuple[str, str], list[OnnxRow]] = {}
     for each in ROWS:
         rows.setdefault((each.domain, each.op), []).append(each)
@@ -121,6 +158,8 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
                 continue
         except (Unsupported, DTypeError, OptionError, PlanError, ShapeError) as error:
             reason = str(error)
+            if isinstance(error, OpenExtent):
+                open_symbols |= dict.fromkeys(error.symbols)
         failed.update(node.outputs)
         if reason is not None:
             op = f"{node.domain}.{node.op}" if node.domain else node.op
@@ -129,6 +168,9 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
         nodes = "node" if len(problems) == 1 else "nodes"
         what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"
         remedy = "replace it (docs/operators.md lists what is done), or add a row (docs/how-to-add-an-op.md)"
+        if open_symbols:
+            given = ", ".join(f"{name!r}: size" for name in open_symbols)
+            remedy = f"pass bindings={{{given}}} (--set {next(iter(open_symbols))}=SIZE), or {remedy}"
         raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 

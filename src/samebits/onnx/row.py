@@ -6,7 +6,7 @@ Start at `OnnxRow`; `NodeCall` is what its `lower` sees.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from samebits.conversions import SB1, Conversion
@@ -28,6 +28,7 @@ __all__ = [
     "Attribute",
     "NodeCall",
     "OnnxRow",
+    "OpenExtent",
     "Unsupported",
     "applied",
     "chained",
@@ -45,6 +46,18 @@ REQUIRED: Any = object()
 
 class Unsupported(Exception):
     """A node asks for what its row does not do; the text is the reason."""
+
+
+class OpenExtent(Unsupported):
+    """A node asks for a size that the model leaves open: it is known where `load` is given its symbols.
+
+    Attributes:
+        symbols: What the sizes are made of.
+    """
+
+    def __init__(self, reason: str, sizes: Iterable[dim.Size]) -> None:
+        super().__init__(reason)
+        self.symbols = tuple(dict.fromkeys(name for size in sizes for name in sorted(dim.symbols(size))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import replace
 from samebits.kernels.gemm.engine import span
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, OpenExtent, Unsupported
 from samebits.onnx.rows_window import OPEN, SLIDE, dilations, window_of
 from samebits.operations import convolution, dim
 from samebits.operations.convolution import Convolution
@@ -36,7 +36,8 @@ def _slid(call: NodeCall, image: int, weights: int) -> tuple[Convolution, tuple[
     x, w, groups = call.fact(image), call.fact(weights), call.attributes["group"]
     known = [size for size in (*x.shape[1:2], *w.shape) if isinstance(size, int)]
     if len(known) != 1 + w.rank or w.rank != x.rank:
-        raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
+        reason = "channels and the kernel must be known when the model is loaded, in as many axes as input 0"
+        raise OpenExtent(reason, (*x.shape[1:2], *w.shape))
     channels, filters, depth, *kernel = known
     if groups < 1 or channels != depth * groups or filters % groups:
         raise Unsupported(f"{channels} channels and weights of {list(w.shape)} are no {groups} groups")

@@ -14,7 +14,7 @@ from samebits import dtypes, elements
 from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels import composites
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, OpenExtent, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.program.builder import ProgramBuilder
@@ -187,7 +187,8 @@ def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int, NodeCall]:
         raise Unsupported("inputs 0 to 2 must have three axes")
     steps, rows = fact.shape[0], weights[1]
     if not isinstance(steps, int) or not isinstance(rows, int) or rows % kind.gates:
-        raise Unsupported("the number of steps and of units must be known when the model is loaded")
+        reason = "the number of steps and of units must be known when the model is loaded"
+        raise OpenExtent(reason, (steps, rows))
     hidden = rows // kind.gates
     due = (directions, rows, fact.shape[2]), (directions, rows, hidden)
     if weights != due[0] or call.fact(2).shape != due[1] or given["hidden_size"] not in (None, hidden):

@@ -15,7 +15,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, OpenExtent, Unsupported
 from samebits.onnx.taken import TakenAxis, taken
 from samebits.operations.dim import Size
 from samebits.operations.operation import Array
@@ -116,7 +116,7 @@ def _by_sizes(
 
 def _known(size: Size) -> int:
     if not isinstance(size, int):
-        raise Unsupported(f"an axis of extent {size} changes, which must be known when the model is loaded")
+        raise OpenExtent(f"an axis of extent {size} changes, which must be known when the model is loaded", [size])
     return size
 
 

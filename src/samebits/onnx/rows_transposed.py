@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits.frozen import dataclass
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, OpenExtent, Unsupported
 
 __all__ = ["ROWS"]
 
@@ -63,7 +63,8 @@ def _transposed(call: NodeCall) -> Sequence[str]:
     b, x, groups = call.b, call.fact(0), call.attributes["group"]
     known = [size for size in (*x.shape[1:], *call.fact(1).shape) if isinstance(size, int)]
     if len(known) != 2 * x.rank - 1 or call.fact(1).rank != x.rank or x.rank < 3:
-        raise Unsupported("extents and weights must be known when the model is loaded, in as many axes as input 0")
+        reason = "extents and weights must be known when the model is loaded, in as many axes as input 0"
+        raise OpenExtent(reason, (*x.shape[1:], *call.fact(1).shape))
     channels, weights = known[0], known[x.rank - 1 :]
     if groups < 1 or channels != weights[0] or channels % groups:
         raise Unsupported(f"{channels} channels and weights of {weights} are no {groups} groups")

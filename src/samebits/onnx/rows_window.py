@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from samebits.frozen import dataclass
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, OpenExtent, Unsupported, chained
 from samebits.operations.operation import Array
 
 __all__ = ["OPEN", "ROWS", "SLIDE", "Window", "dilations", "window_of"]
@@ -74,7 +74,7 @@ def window_of(call: NodeCall, kernel: Sequence[int] | None = None) -> Window:
     kernel = given["kernel_shape"] if kernel is None else kernel
     known = [size for size in shape if isinstance(size, int)]
     if len(known) != len(shape) or not shape:
-        raise Unsupported(f"windows slide along extents {shape}, which must be known when the model is loaded")
+        raise OpenExtent(f"windows slide along extents {shape}, which must be known when the model is loaded", shape)
     ones, count = (1,) * len(shape), len(shape)
     strides, dilations = given.get("strides") or ones, given.get("dilations") or ones
     pads = given["pads"] or (0,) * (2 * count)

@@ -93,17 +93,22 @@ def prepare(
 
 
 def load(
-    source: object, *, isa: str | Isa | None = None, threads: int | None = None, spec: Spec = SB1
+    source: object, *, bindings: Mapping[str, int] | None = None, isa: str | Isa | None = None,
+    threads: int | None = None, spec: Spec = SB1,
 ) -> Session:  # fmt: skip
-    """The session of an ONNX model: a path, bytes, a binary file or a ModelProto; `spec`: the order of its products.
+    """The session of an ONNX model.
 
-    Raises:  ModelError, as `samebits.onnx.load`; OptionError, as `prepare`.
+    Args:    source: a path, bytes, a binary file or a ModelProto.
+             bindings: sizes of symbols in the shapes of inputs, {"H": 224}, which are fixed in the session; of images
+             convolutions need them.   isa: an Isa row or its name; default the one in force.
+             threads: at most so many; default every usable core.   spec: the order of the model's sums of products.
+    Raises:  ModelError, as `samebits.onnx.load`; OptionError, as it and as `prepare`.
     """
     from samebits import onnx
 
     row = isas.current() if isa is None else isas.given("load", isa)
     count = check_threads("load", threads)
-    return Session(optimise(onnx.load(source, spec=spec)), row, count)
+    return Session(optimise(onnx.load(source, bindings=bindings, spec=spec)), row, count)
 
 
 class Session:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -33,9 +33,13 @@ class ProcessFailed(Exception):
 class SecondProcess:
     """A process that lives as long as the block, and loads the model while this one works."""
 
-    def __init__(self, model: pathlib.Path | bytes, digest: str, spec: Spec = SB1) -> None:
-        """Args:    model: its file, or what would be in it.   digest: of its program.   spec: the order of its sums."""
-        self._model, self._digest, self._spec = model, digest, spec
+    def __init__(
+        self, model: pathlib.Path | bytes, digest: str, spec: Spec = SB1, bindings: Mapping[str, int] | None = None
+    ) -> None:  # fmt: skip
+        """Args:    model: its file, or what would be in it.   digest: of its program.   spec: the order of its sums.
+        bindings: sizes that are fixed in it.
+        """
+        self._model, self._digest, self._spec, self._bindings = model, digest, spec, dict(bindings or {})
         self._failed: str | None = None
 
     def __enter__(self) -> Self:
@@ -48,7 +52,8 @@ class SecondProcess:
             path = self._model
         self._child = driver.start_python(
             "samebits.verification.process",
-            (str(path), self._folder.name, *map(str, (self._spec.chunk, self._spec.segments, self._spec.order))),
+            (str(path), self._folder.name, json.dumps(self._bindings),
+             *map(str, (self._spec.chunk, self._spec.segments, self._spec.order))),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints,
         )  # fmt: skip
         return self
@@ -119,9 +124,11 @@ def _read(path: pathlib.Path, described: _Described) -> Arrays:
     return made
 
 
-def answers(path: pathlib.Path, questions: Iterable[str], spec: Spec = SB1) -> Iterator[dict[str, Any]]:
+def answers(
+    path: pathlib.Path, questions: Iterable[str], spec: Spec = SB1, bindings: Mapping[str, int] | None = None
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """What the model in a file says to each line of JSON."""
-    program = onnx.load(path, spec=spec)
+    program = onnx.load(path, bindings=bindings, spec=spec)
     sessions: dict[str, cpu.Session] = {}
     for line in questions:
         asked = json.loads(line)
@@ -145,9 +152,10 @@ def main() -> None:
     That ends only where whoever asks was killed, since `SecondProcess` ends this process itself: then nobody else
     removes the folder.
     """
-    model, folder, chunk, segments, order = sys.argv[1:]
+    model, folder, bindings, chunk, segments, order = sys.argv[1:]
+    spec = Spec(int(chunk), int(segments), order)
     try:
-        for said in answers(pathlib.Path(model), sys.stdin, Spec(int(chunk), int(segments), order)):
+        for said in answers(pathlib.Path(model), sys.stdin, spec, json.loads(bindings)):
             print(json.dumps(said), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,9 +15,10 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from samebits import errors, onnx, samples
+from samebits import errors, samples
 from samebits.codegen import isa as isas
 from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
+from samebits.onnx.loading import load_bound
 from samebits.program.graph import Program
 from samebits.program.spec import by_spec
 from samebits.verification import rows as rows_
@@ -70,6 +71,7 @@ def verify(
     Args:
         model: A path, bytes, a binary file or a ModelProto of ONNX, or a Program, which no second process can run.
         bindings: Extents of its symbols but the batch symbol, which is varied; the others are varied too, around 16.
+            They are fixed in a model that cannot be loaded without them.
         seed: Of the inputs that are made up.
         interpreter: Also the Isa row `numpy`, for the first row alone: it is a thousand times slower.
         most_elements: How many elements all values of a run may have; bounds the sizes that are tried, and the time.
@@ -82,44 +84,46 @@ def verify(
         ShapeError: The model refuses one row of inputs that make sense.
     """
     check_spec("verify", spec)
-    program, source = _opened(model)
+    given = dict(bindings or {})
+    program, source, is_fixed = _opened(model, given)
     program = by_spec(program, spec)
     batch = rows_.batch_symbol(program)
-    _check(program, batch, bindings or {}, most_elements)
-    bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | dict(bindings or {})
+    fixed, given = (given, {}) if is_fixed else ({}, given)
+    _check(program, batch, given, most_elements)
+    bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | given
     if batch is not None:
         bound[batch] = 1
     with contextlib.ExitStack() as stack:
-        second = None if source is None else stack.enter_context(SecondProcess(source, program.digest(), spec))
+        second = None if source is None else stack.enter_context(SecondProcess(source, program.digest(), spec, fixed))
         sessions = Sessions(program, batch, second)
         trial = _Trial(sessions, ModelSizes(program, batch, most_elements), seed, progress)
-        free = [name for name in program.symbols if name != batch and name not in (bindings or {})]
+        free = [name for name in program.symbols if name != batch and name not in given]
         try:
             trial.case("sensible", bound, None, interpreter=interpreter)
         except errors.ShapeError as reason:
             if not free:
                 raise
-            actual = _extents(bound, batch)
+            actual = f"{_extents(bound, batch)} unless it is given"
             remedy = f"give others to verify ({reason})"
             raise errors.ShapeError("verify", "bindings", "", actual, "sizes that the model takes", remedy) from reason
         trial.wide_case("wide", bound)
         trial.extents(bound, free)
-        return trial.verification(bound)
+        return trial.verification(fixed | bound)
 
 
-def _opened(model: object) -> tuple[Program, pathlib.Path | bytes | None]:
-    """The program, and what a second process can load it from."""
+def _opened(model: object, bindings: Mapping[str, int]) -> tuple[Program, pathlib.Path | bytes | None, bool]:
+    """The program, what a second process can load it from, and whether bindings are fixed in it."""
     if isinstance(model, Program):
-        return model, None
-    if isinstance(model, str | os.PathLike):
-        return onnx.load(model), pathlib.Path(model).absolute()
+        return model, None, False
     if hasattr(model, "read"):
         model = model.read()
-        return _opened(io.StringIO(model)) if isinstance(model, str) else _opened(model)
+        return _opened(io.StringIO(model), bindings) if isinstance(model, str) else _opened(model, bindings)
+    program, is_fixed = load_bound(model, bindings)
+    if isinstance(model, str | os.PathLike):
+        return program, pathlib.Path(model).absolute(), is_fixed
     if isinstance(model, bytes | bytearray | memoryview):
-        return onnx.load(model), bytes(model)
-    program = onnx.load(model)
-    return program, model.SerializeToString() if hasattr(model, "SerializeToString") else None
+        return program, bytes(model), is_fixed
+    return program, model.SerializeToString() if hasattr(model, "SerializeToString") else None, is_fixed
 
 
 def _check(program: Program, batch: str | None, bindings: Mapping[str, int], most_elements: int) -> None:
