@@ -62,7 +62,9 @@ CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
     **dict.fromkeys(("argsort", "sort", "topk"), element_calls.sorts),
     **dict.fromkeys(("take_along_axis", "scatter"), element_calls.picks),
     **dict.fromkeys(("rand_like", "randn_like"), element_calls.random_numbers),
-    "cast": element_calls.casts, "softmax": element_calls.softmaxes, "layer_norm": element_calls.layer_norms,
+    "cast": element_calls.casts,
+    **dict.fromkeys(("softmax", "log_softmax"), element_calls.softmaxes),
+    **dict.fromkeys(("layer_norm", "rms_norm"), element_calls.layer_norms),
     "fill": element_calls.fills, "concat": element_calls.concats, "take": element_calls.takes,
     "linear": product_calls.linears, "pack": product_calls.packs, "grouped_matmul": product_calls.groups,
 }  # fmt: skip

@@ -37,9 +37,9 @@ TAKEN: dict[str, tuple[str, ...]] = {
                      "clip", "threshold"),
                     (*ORDERED, *NARROW_FLOATS)),
     **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "trunc", "frac", "rsqrt", "lerp",
-                     "addcmul", "isfinite", "isinf", "signbit", "mean", "var", "layer_norm", "exp",
+                     "addcmul", "isfinite", "isinf", "signbit", "mean", "var", "layer_norm", "rms_norm", "exp",
                      "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "sigmoid", "sin", "cos", "silu",
-                     "erf", "gelu", "softmax"),
+                     "erf", "gelu", "softmax", "log_softmax"),
                     (*FLOATS, *NARROW_FLOATS)),
     **dict.fromkeys(("quotient", "floor_divide", "gcd", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
                      "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
@@ -199,10 +199,11 @@ def softmaxes(name: str) -> Iterator[Called]:
 
 
 def layer_norms(name: str) -> Iterator[Called]:
-    """Without a weight, with one, with a bias too."""
+    """Without a weight, with one, with a bias too where the norm has one."""
     for number, (kind, shape) in enumerate(itertools.product(TAKEN[name], ((3, 1), (0, 5), (5, 7), (2, 3, 131)))):
         x, weight, bias = (drawn(kind, *s, seed=i) for i, s in enumerate([shape, shape[-1:], shape[-1:]]))
-        given: dict[str, Any] = [{}, {"weight": weight}, {"weight": weight[::-1], "bias": bias}][number % 3]
+        shifted = {} if name == "rms_norm" else {"bias": bias}
+        given: dict[str, Any] = [{}, {"weight": weight}, {"weight": weight[::-1]} | shifted][number % 3]
         yield Called(name, f"{kind} {shape} {list(given)}", (x,), given | ({"eps": 0.1} if number % 2 else {}))
 
 

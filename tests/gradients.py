@@ -146,6 +146,26 @@ def gelu_gradient(x: Array, y: Array, dy: Array) -> Array:
     return dy * (c + x * p)
 
 
+def sigmoid(x: Array) -> Array:
+    """As `exp`."""
+    if x.dtype == np.float64:
+        return sequences.MEANINGS["sigmoid"](x)
+    return torch.sigmoid(torch.from_numpy(x.astype(np.float64))).numpy().astype(np.float32)
+
+
+def sigmoid_gradient(x: Array, y: Array, dy: Array) -> Array:
+    return dy * (y * (1 - y))
+
+
+def tanh_gradient(x: Array, y: Array, dy: Array) -> Array:
+    return dy * (1 - y * y)
+
+
+def silu_gradient(x: Array, y: Array, dy: Array) -> Array:
+    s = sigmoid(x)
+    return dy * (s * (1 + x * (1 - s)))
+
+
 def softmax_gradient(x: Array, y: Array, dy: Array) -> Array:
     return y * (dy - total(dy * y))
 
@@ -159,9 +179,9 @@ def log_softmax_gradient(x: Array, y: Array, dy: Array) -> Array:
     return dy - exp(y) * total(dy)
 
 
-def normalised(x: Array, eps: float) -> tuple[Array, Array]:
-    """Section 8: (x - mean) * rstd, and rstd."""
-    d = x - mean(x)
+def normalised(x: Array, eps: float, centred: bool = True) -> tuple[Array, Array]:
+    """Section 8: (x - mean) * rstd, and rstd; of an RMS norm without the mean."""
+    d = x - mean(x) if centred else x
     rstd = x.dtype.type(1) / np.sqrt(mean(d * d) + x.dtype.type(eps))
     return d * rstd, rstd
 
@@ -170,6 +190,12 @@ def layer_norm_gradient(x: Array, dy: Array, weight: Array, eps: float) -> Array
     h, rstd = normalised(x, eps)
     g = dy * weight
     return ((g - mean(g)) - h * mean(g * h)) * rstd
+
+
+def rms_norm_gradient(x: Array, dy: Array, weight: Array, eps: float) -> Array:
+    h, rstd = normalised(x, eps, False)
+    g = dy * weight
+    return (g - h * mean(g * h)) * rstd
 
 
 def cross_entropy_gradient(x: Array, target: Array, g: Array) -> Array:

@@ -169,6 +169,10 @@ def _softmax(p: ProgramBuilder, x: Value, axis: int = -1) -> Value:
     return p.rows(composites.softmax(p.facts[x].dtype), x, axes=_axes(len(_shape(p, x)), axis))[0]
 
 
+def _log_softmax(p: ProgramBuilder, x: Value, axis: int = -1) -> Value:
+    return p.rows(composites.log_softmax(p.facts[x].dtype), x, axes=_axes(len(_shape(p, x)), axis))[0]
+
+
 def _layer_norm(
     p: ProgramBuilder, x: Value, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
 ) -> Value:
@@ -176,6 +180,13 @@ def _layer_norm(
     rounded = eps if dtype is dtypes.float64 else float(np.float32(eps))
     scale = [operand for operand in (weight, bias) if operand is not None]
     return p.rows(composites.layer_norm(weight is not None, bias is not None, rounded, dtype), x, *scale)[0]
+
+
+def _rms_norm(p: ProgramBuilder, x: Value, weight: Value | None = None, eps: float = 1e-5) -> Value:
+    dtype = p.facts[x].dtype
+    rounded = eps if dtype is dtypes.float64 else float(np.float32(eps))
+    scale = [] if weight is None else [weight]
+    return p.rows(composites.rms_norm(weight is not None, rounded, dtype), x, *scale)[0]
 
 
 # -- products -------------------------------------------------------------------------------------------------------
@@ -342,7 +353,8 @@ NODES: Mapping[str, Callable[..., Value]] = {
     **{f"cum{kind}": _scan(kind) for kind in ("sum", "prod", "max", "min")},
     "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "silu": _composite(activations.silu),
     "relu": _composite(composites.relu),
-    "softmax": _softmax, "layer_norm": _layer_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,
+    "softmax": _softmax, "log_softmax": _log_softmax, "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,
     "linear": _linear, "grad_input": _grad_input, "grad_weight": _grad_weight, "grad_bias": _grad_bias,
     "grouped_matmul": _grouped_matmul, "copy": _copy, "contiguous": _copy, "to_packed": _copy, "to_padded": _copy,
     "argsort": _argsort, "sort": _sort, "topk": _topk, "take_along_axis": _take_along, "scatter": _scatter,

@@ -336,6 +336,15 @@ def softmax(row):
     return [float32(Fraction(x) / Fraction(total)) for x in e]
 
 
+def log_softmax(row):
+    """Exponentials and a logarithm by MPFR, sums and differences of fractions."""
+    low = [float32(Fraction(x) - Fraction(max(row))) for x in row]
+    with gmpy2.context(precision=24):
+        total = in_order([float(gmpy2.exp(gmpy2.mpfr(x))) for x in low], added)
+        logarithm = float(gmpy2.log(gmpy2.mpfr(total)))
+    return [float32(Fraction(x) - Fraction(logarithm)) for x in low]
+
+
 def layer_norm(row, weight, bias):
     """numerics.md section 8 in fractions; a root by MPFR."""
     n = len(row)
@@ -347,6 +356,19 @@ def layer_norm(row, weight, bias):
     scale = float32(1 / Fraction(float(root)))
     y = [float32(Fraction(x) * Fraction(scale)) for x in d]
     return [float32(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in zip(y, weight, bias, strict=True)]
+
+
+def rms_norm(row, weight):
+    """numerics.md section 8 in fractions; a root by MPFR."""
+    mean = float32(Fraction(in_order([float32(Fraction(x) ** 2) for x in row], added)) / len(row))
+    with gmpy2.context(precision=24):
+        root = gmpy2.sqrt(gmpy2.mpfr(float32(Fraction(mean) + Fraction(float(np.float32(1e-5))))))
+    scale = float32(1 / Fraction(float(root)))
+    y = [float32(Fraction(x) * Fraction(scale)) for x in row]
+    return [float32(Fraction(a) * Fraction(b)) for a, b in zip(y, weight, strict=True)]
+
+
+OF_SCALED_ROWS = {"softmax": softmax, "log_softmax": log_softmax, "layer_norm": layer_norm, "rms_norm": rms_norm}
 
 
 def fma(x, y, z):
@@ -431,9 +453,9 @@ def by_others(case):
         return wrapped(itertools.starmap(OF_INTEGERS[name], zip(*columns, strict=True)), kind).reshape(shape)
     if kind.is_float:
         wide = [y.astype(np.float64) for y in x]
-        if name in ("softmax", "layer_norm"):
+        if name in OF_SCALED_ROWS:
             rest = [y.tolist() for y in wide[1:]]
-            found = [{"softmax": softmax, "layer_norm": layer_norm}[name](row, *rest) for row in wide[0].tolist()]
+            found = [OF_SCALED_ROWS[name](row, *rest) for row in wide[0].tolist()]
             return coded(np.array(found), kind)
         if name in OF_ROWS:
             return coded(np.array([OF_ROWS[name](row) for row in wide[0].tolist()]), kind)

@@ -115,8 +115,9 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("silu", sb.silu, {"x": X, "out": None}),
     *((name, getattr(sb, name), {"x": X, "axis": 1, "keepdims": True, "threads": 1}) for name in ("sum", "mean")),
     *((name, getattr(sb, name), {"x": X, "axis": (0, 1)}) for name in ("max", "min")),
-    ("softmax", sb.softmax, {"x": X, "axis": -1, "out": None}),
+    *((name, getattr(sb, name), {"x": X, "axis": -1, "out": None}) for name in ("softmax", "log_softmax")),
     ("layer_norm", sb.layer_norm, {"x": X, "weight": X[0], "bias": X[0], "eps": 1e-5, "out": None}),
+    ("rms_norm", sb.rms_norm, {"x": X, "weight": X[0], "eps": 1e-5, "out": None}),
     ("copy", sb.copy, {"x": X, "order": "C", "storage": None, "out": None, "threads": 1}),
     ("contiguous", sb.contiguous, {"x": X, "order": "any"}),
     ("fill", lambda out, value, threads: sb.fill(out, value, threads=threads), {

@@ -111,8 +111,8 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         shapes = [tuple(shape)] * (2 + (name == "scatter"))
     elif name == "take":
         shapes = [tuple(shape), (9,)]
-    elif name == "layer_norm":
-        shapes = [tuple(shape), (shape[-1],), (shape[-1],)]
+    elif name in ("layer_norm", "rms_norm"):
+        shapes = [tuple(shape), *[(shape[-1],)] * (2 if name == "layer_norm" else 1)]
     elif name == "grad_weight":
         rows, k, n = shape
         shapes = [(rows, k), (rows, n)]
@@ -205,9 +205,12 @@ def answer(case: dict[str, Any]) -> Array:
         row, way = formats.of(case["format"]), dialects.of(case["dialect"])
         return stored(reference.quantize(x[0], row, way))
     kind = dtypes.of(x[0].dtype)
-    if name in ("softmax", "layer_norm"):
-        expression = composites.softmax(kind) if name == "softmax" else composites.layer_norm(True, True, 1e-5, kind)
-        return reduce.reference(expression, *x, axes=(-1,))[0]
+    if name in ("softmax", "log_softmax"):
+        return reduce.reference(getattr(composites, name)(kind), *x, axes=(-1,))[0]
+    if name == "layer_norm":
+        return reduce.reference(composites.layer_norm(True, True, 1e-5, kind), *x, axes=(-1,))[0]
+    if name == "rms_norm":
+        return reduce.reference(composites.rms_norm(True, 1e-5, kind), *x, axes=(-1,))[0]
     if name in _COMPOSED:
         made = getattr(_COMPOSED[name], name)
         return elementwise.reference(made(kind), *x)[0]

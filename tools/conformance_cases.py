@@ -354,4 +354,17 @@ CASES: list[dict[str, Any]] = [
             [("nvfp4", "float4_e2m1fn", 16), ("mxfp8-e4m3", "float8_e4m3fn", 32), ("int8-group64", "int8", 64)], 607
         )
     ),
+    # The root of a mean of squares, where no mean is subtracted and nothing is added; the logarithm of softmax.
+    *(
+        {"operation": name, "shape": shape, "dtype": kind, "seed": seed}
+        for seed, (name, shape, kind) in enumerate(
+            [
+                ("rms_norm", [4, 384], "float32"), ("rms_norm", [2, 2049], "float32"),
+                ("rms_norm", [4, 384], "bfloat16"), ("rms_norm", [3, 70], "float16"),
+                ("log_softmax", [4, 128], "float32"), ("log_softmax", [2, 4097], "float32"),
+                ("log_softmax", [4, 128], "bfloat16"), ("log_softmax", [3, 70], "float16"),
+            ],
+            610,
+        )
+    ),
 ]  # fmt: skip

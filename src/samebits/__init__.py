@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     from samebits.ops.quantize_report import QuantizationReport, report
     from samebits.ops.quantized import Quantized
     from samebits.ops.random import normal, rand_like, randn_like, uniform
-    from samebits.ops.rows import layer_norm, max, mean, min, prod, softmax, sum, var
+    from samebits.ops.rows import layer_norm, log_softmax, max, mean, min, prod, rms_norm, softmax, sum, var
     from samebits.ops.scale_tiles import scales_from_tiles
     from samebits.ops.scans import cummax, cummin, cumprod, cumsum
     from samebits.program.graph import Program
@@ -259,6 +259,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "log10",
     "log1p",
     "log2",
+    "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -288,6 +289,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "relu",
     "remainder",
     "report",
+    "rms_norm",
     "round",
     "rsqrt",
     "scales_from_tiles",
@@ -355,7 +357,7 @@ _HOMES = {
     "ops.quantize_report": "QuantizationReport report",
     "ops.quantized": "Quantized",
     "ops.random": "normal rand_like randn_like uniform",
-    "ops.rows": "layer_norm max mean min prod softmax sum var",
+    "ops.rows": "layer_norm log_softmax max mean min prod rms_norm softmax sum var",
     "ops.scale_tiles": "scales_from_tiles",
     "ops.scans": "cummax cummin cumprod cumsum",
     "program.graph": "Program",

@@ -59,7 +59,8 @@ def test_one_kernel_of_rows_takes_every_number(row: Isa, dtype: DType) -> None:
     makes: tuple[Callable[[float], Expression], ...] = (
         lambda number: composites.layer_norm(False, False, number, dtype),
         lambda number: composites.var(number, dtype),
-        lambda number: composites.rms_norm(number, dtype),
+        lambda number: composites.rms_norm(True, number, dtype),
+        lambda number: gradients.layer_norm(dtype, True, number, False),
         lambda number: gradients.layer_norm(dtype, False, number),
     )
     # Rows, rows of one element, rows that lie side by side, and, of reductions alone, one that threads share.

@@ -20,6 +20,7 @@ NUMBERS: dict[str, Callable[[Any], object]] = {
     "plan_matmul: a_scale": lambda x: sb.plan_matmul(X, W, a_scale=x),
     "linear: weight_scale": lambda x: sb.linear(X, INTEGERS.T, weight_scale=x),
     "layer_norm: eps": lambda x: sb.layer_norm(X, eps=x),
+    "rms_norm: eps": lambda x: sb.rms_norm(X, eps=x),
 }
 
 

@@ -24,7 +24,8 @@ TOKENS = torch.randint(0, 13, (ROWS,), generator=GENERATOR)
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     torch.manual_seed(1)
-    return nn.Sequential(st.Embedding(13, 10), st.Linear(10, 20), st.LayerNorm(20), st.Linear(20, 13)).to(dtype)
+    norms = st.LayerNorm(20), st.SiLU(), st.RMSNorm(20)
+    return nn.Sequential(st.Embedding(13, 10), st.Linear(10, 20), *norms, st.Linear(20, 13)).to(dtype)
 
 
 def gradients(
@@ -53,11 +54,11 @@ def test_parts_are_the_whole(segments: int, dtype: torch.dtype) -> None:
 def test_the_sums_are_those_of_a_spec_with_segments(segments: int) -> None:
     made = model()
     with st.use_spec(sb.Spec(segments=segments)):
-        y = st.linear(hidden := torch.randn(ROWS, 20, generator=GENERATOR), made[3].weight, made[3].bias)
-    dw, db = torch.autograd.grad(y, (made[3].weight, made[3].bias), torch.ones_like(y))
-    with st.accumulate(made[3].parameters(), segments=segments):
-        made[3](hidden).backward(torch.ones_like(y))
-    assert (due.bits(made[3].weight.main_grad), due.bits(made[3].bias.main_grad)) == (due.bits(dw), due.bits(db))
+        y = st.linear(hidden := torch.randn(ROWS, 20, generator=GENERATOR), made[5].weight, made[5].bias)
+    dw, db = torch.autograd.grad(y, (made[5].weight, made[5].bias), torch.ones_like(y))
+    with st.accumulate(made[5].parameters(), segments=segments):
+        made[5](hidden).backward(torch.ones_like(y))
+    assert (due.bits(made[5].weight.main_grad), due.bits(made[5].bias.main_grad)) == (due.bits(dw), due.bits(db))
 
 
 def test_compiled_models_add_up_too() -> None:

@@ -60,7 +60,20 @@ def test_one_graph_of_a_step_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_compiling_one_function_does_not_count_for_another() -> None:
     torch._dynamo.reset()
     x = torch.ones(2, 3)
-    functions = (st.exp, st.log, st.erf, st.relu, st.gelu, st.softmax, st.log_softmax, st.sum, st.mean)
+    functions = (
+        st.exp,
+        st.log,
+        st.erf,
+        st.relu,
+        st.gelu,
+        st.sigmoid,
+        st.silu,
+        st.tanh,
+        st.softmax,
+        st.log_softmax,
+        st.sum,
+        st.mean,
+    )
     assert len(functions) > torch._dynamo.config.recompile_limit
     for function in functions:
         given = (x, -1) if "softmax" in function.__name__ else (x,)

@@ -105,7 +105,7 @@ def test_what_stays_torchs_is_named() -> None:
     class Own(nn.Linear):
         pass
 
-    made = nn.Sequential(nn.SiLU(), Own(8, 8), nn.Embedding(4, 8, max_norm=1.0), nn.Dropout(), nn.GELU("tanh"))
+    made = nn.Sequential(nn.Mish(), Own(8, 8), nn.Embedding(4, 8, max_norm=1.0), nn.Dropout(), nn.GELU("tanh"))
     assert st.convert(made).left == (
         ("0", "torch computes it"),
         ("1", "Own is a class of its own; derive it from samebits.torch.Linear"),

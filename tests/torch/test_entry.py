@@ -37,10 +37,14 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "softmax": (lambda x: st.softmax(x, -1), (X,)),
     "log_softmax": (lambda x: st.log_softmax(x, 0), (X,)),
     "layer_norm": (lambda x, w, b: st.layer_norm(x, (6,), w, b), (X, ROW, ROW + 1)),
+    "rms_norm": (lambda x, w: st.rms_norm(x, (6,), w), (X, ROW)),
     "sum": (lambda x: st.sum(x, 1), (X,)),
     "mean": (st.mean, (X,)),
     "quantised": (QUANTISED, (torch.randn(2, 64),)),
-    **{name: (getattr(st, name), (X.abs(),)) for name in ("exp", "log", "erf", "gelu", "relu")},
+    **{
+        name: (getattr(st, name), (X.abs(),))
+        for name in ("exp", "log", "erf", "gelu", "relu", "sigmoid", "silu", "tanh")
+    },
 }
 EVERY = pytest.mark.parametrize("name", CASES)
 

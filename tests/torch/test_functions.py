@@ -30,7 +30,8 @@ def normal(seed: int, *shape: int, dtype: torch.dtype = torch.float32, needs: bo
 ELEMENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
     "exp": (st.exp, torch.exp, due.exp_gradient), "log": (st.log, torch.log, due.log_gradient),
     "erf": (st.erf, torch.erf, due.erf_gradient), "relu": (st.relu, torch.relu, due.relu_gradient),
-    "gelu": (st.gelu, F.gelu, due.gelu_gradient),
+    "gelu": (st.gelu, F.gelu, due.gelu_gradient), "sigmoid": (st.sigmoid, torch.sigmoid, due.sigmoid_gradient),
+    "tanh": (st.tanh, torch.tanh, due.tanh_gradient), "silu": (st.silu, F.silu, due.silu_gradient),
 }  # fmt: skip
 ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (st.softmax, torch.softmax, due.softmax_gradient),
@@ -92,16 +93,44 @@ def test_gradients_of_layer_norm_are_the_contract(dtype: torch.dtype, spec: sb.S
     assert due.bits(db) == due.bits(due.given(due.sum_of_rows(g, spec), dtype))
 
 
-def test_layer_norm_of_several_axes_is_that_of_one() -> None:
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("spec", [sb.Spec(), sb.Spec(chunk=32, segments=2)], ids=["sb1", "chunk 32, segments 2"])
+def test_rms_norm_and_its_gradients_are_the_contract(dtype: torch.dtype, spec: sb.Spec) -> None:
+    x, weight = normal(0, 3, 150, 70, dtype=dtype, needs=True), normal(1, 70, dtype=dtype, needs=True)
+    dy = normal(3, 3, 150, 70, dtype=dtype)
+    y = st.rms_norm(x, (70,), weight, 1e-5, spec=spec)
+    dx, dw = torch.autograd.grad(y, (x, weight), dy)
+    a, w, g = (due.numbers(t).reshape(-1, 70) for t in (x, weight, dy))
+    h, _ = due.normalised(a, 1e-5, False)
+    assert due.bits(y) == due.bits(due.given(h * w, dtype))
+    assert due.bits(dx) == due.bits(due.given(due.rms_norm_gradient(a, g, w, 1e-5), dtype))
+    assert due.bits(dw) == due.bits(due.given(due.sum_of_rows(g * h, spec), dtype))
+    (alone,) = torch.autograd.grad(st.rms_norm(x, (70,)), x, dy)
+    least = float(np.finfo(a.dtype).eps)
+    assert due.bits(alone) == due.bits(due.given(due.rms_norm_gradient(a, g, np.ones_like(w), least), dtype))
+
+
+def test_rms_norm_is_nearly_torchs() -> None:
+    for dtype in FLOATS:
+        x, weight = normal(0, 5, 300, dtype=dtype) * 1e-3, normal(1, 300, dtype=dtype)
+        for eps in (None, 1e-6):
+            ours, theirs = st.rms_norm(x, (300,), weight, eps), F.rms_norm(x, (300,), weight, eps)
+            torch.testing.assert_close(ours, theirs, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_norms_of_several_axes_are_those_of_one() -> None:
     x, weight = normal(0, 4, 6, 7), normal(1, 6, 7)
-    whole = st.layer_norm(x, (6, 7), weight)
-    assert due.bits(whole) == due.bits(st.layer_norm(x.flatten(1), (42,), weight.flatten()))
+    for norm in (st.layer_norm, st.rms_norm):
+        whole = norm(x, (6, 7), weight)
+        assert due.bits(whole) == due.bits(norm(x.flatten(1), (42,), weight.flatten()))
 
 
 def test_layer_norm_of_narrow_floats_beside_wide_weights_rounds_once() -> None:
     x, weight, bias = normal(0, 4, 40, dtype=torch.bfloat16), normal(1, 40), normal(2, 40)
     y = st.layer_norm(x, (40,), weight, bias)
     assert due.bits(y) == due.bits(st.layer_norm(x.float(), (40,), weight, bias).bfloat16())
+    y = st.rms_norm(x, (40,), weight)
+    assert due.bits(y) == due.bits(st.rms_norm(x.float(), (40,), weight).bfloat16())
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -244,6 +273,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, .
     "log_softmax": (lambda x: st.log_softmax(x, 0), lambda x: torch.log_softmax(x, 0), [(4, 3)]),
     "layer_norm": (lambda x, w, b: st.layer_norm(x, (3,), w, b), lambda x, w, b: F.layer_norm(x, (3,), w, b),
                    [(4, 3), (3,), (3,)]),
+    "rms_norm": (lambda x, w: st.rms_norm(x, (3,), w), lambda x, w: F.rms_norm(x, (3,), w), [(4, 3), (3,)]),
     "sum": (lambda x: st.sum(x, 0), lambda x: torch.sum(x, 0), [(4, 3)]),
     "mean": (lambda x: st.mean(x, (0, 1)), lambda x: torch.mean(x, (0, 1)), [(4, 3)]),
     "embedding": (lambda w: st.embedding(INDICES, w), lambda w: F.embedding(INDICES, w), [(5, 3)]),
@@ -310,6 +340,7 @@ NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softmax": st.softmax,
     "log_softmax": st.log_softmax,
     "layer_norm": lambda x: st.layer_norm(x, (3,)),
+    "rms_norm": lambda x: st.rms_norm(x, (3,)),
     "cross_entropy": lambda x: st.cross_entropy(x, torch.tensor([0, 2, 1, 0])),
 }
 
@@ -317,7 +348,7 @@ NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @isas.in_turn("row, dtype", FLOATS, 0, among=isas.COMPILED_ROWS)
 def test_rows_and_layouts_change_no_gradient(row: Any, dtype: torch.dtype) -> None:
     x, dy = normal(0, 40, 3).abs().to(dtype) + 0.5, normal(1, 40, 3).to(dtype)
-    for name in ("softmax", "log_softmax", "layer_norm", "gelu", "erf"):
+    for name in ("softmax", "log_softmax", "layer_norm", "gelu", "erf", "silu"):
         y, dense = NODES[name](x), x.clone().requires_grad_()
         (dx,) = torch.autograd.grad(NODES[name](dense), dense, dy)
         for operand in (x.T.contiguous().T, torch.stack([x, x + 1], -1)[..., 0]):

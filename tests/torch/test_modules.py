@@ -45,11 +45,13 @@ def test_from_torch_shares_parameters(bias: bool) -> None:
     assert (repr(ours), ours.training) == (repr(theirs), False)
 
 
-def test_layer_norm_and_embedding_are_torchs() -> None:
+def test_norms_and_embedding_are_torchs() -> None:
     x, indices = torch.randn(4, 6), torch.tensor([[0, 2], [3, 3]])
     for ours, theirs, given in (
         (st.LayerNorm(6), nn.LayerNorm(6), x), (st.LayerNorm((4, 6), eps=0.1), nn.LayerNorm((4, 6), eps=0.1), x),
         (st.LayerNorm(6, elementwise_affine=False), nn.LayerNorm(6, elementwise_affine=False), x),
+        (st.RMSNorm(6), nn.RMSNorm(6), x), (st.RMSNorm((4, 6), eps=0.1), nn.RMSNorm((4, 6), eps=0.1), x),
+        (st.RMSNorm(6, elementwise_affine=False), nn.RMSNorm(6, elementwise_affine=False), x),
         (st.Embedding(4, 5, padding_idx=3), nn.Embedding(4, 5, padding_idx=3), indices),
     ):  # fmt: skip
         ours.load_state_dict(theirs.state_dict())
@@ -75,7 +77,8 @@ def test_activations_are_the_functions() -> None:
     x = torch.randn(3, 4)
     for module, expected in (
         (st.GELU(), st.gelu(x)), (st.ReLU(inplace=True), st.relu(x)), (st.Softmax(0), st.softmax(x, 0)),
-        (st.Softmax(), st.softmax(x, -1)), (st.LogSoftmax(-1), st.log_softmax(x)),
+        (st.Softmax(), st.softmax(x, -1)), (st.LogSoftmax(-1), st.log_softmax(x)), (st.Sigmoid(), st.sigmoid(x)),
+        (st.Tanh(), st.tanh(x)), (st.SiLU(inplace=True), st.silu(x)),
     ):  # fmt: skip
         assert torch.equal(module(x), expected)
     with pytest.raises(OptionError) as caught:

@@ -26,6 +26,7 @@ INDICES, ENDS = torch.tensor([[0, 2], [1, 2]]), torch.tensor([1, 4], dtype=torch
 X, ROW = normal(4, 6), normal(6)
 # A weight [3, 64] of four bits.
 CODES, SCALES = torch.arange(96, dtype=torch.uint8).reshape(3, 32), normal(3, 2).detach()
+ELEMENTS = ("exp", "log", "erf", "gelu", "relu", "sigmoid", "silu", "tanh")
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [(X, normal(3, 6), normal(3), 128, 1, "sb1"), (normal(2, 4, 6), normal(3, 6), None, 16, 2, "sb1"),
                (ROW, normal(3, 6), None, 128, 1, "sb1")],
@@ -33,14 +34,16 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
                (X.detach().T.requires_grad_(), X, None, 1.0, 1.0, 64, 2, "pairs32")],
     "sum_rows": [(normal(2, 4, 6), 0.5, torch.bfloat16, 128, 1, "sb1")],
     "scaled": [(X, "mul", 0.3), (X, "div", 3.0)],
-    **{name: [(X,), (normal(3, dtype=torch.bfloat16),)] for name in ("exp", "log", "erf", "gelu", "relu")},
-    **{f"{name}_backward": [(X, X)] for name in ("exp", "log", "erf", "gelu", "relu")},
+    **{name: [(X,), (normal(3, dtype=torch.bfloat16),)] for name in ELEMENTS},
+    **{f"{name}_backward": [(X, X)] for name in ELEMENTS},
     **{name: [(X, -1), (X, -2)] for name in ("softmax", "log_softmax")},
     **{f"{name}_backward": [(X, X, -2)] for name in ("softmax", "log_softmax")},
     "layer_norm": [(X, ROW, ROW, 1e-5, 128, 1, "sb1"), (X, None, None, 1e-5, 128, 1, "sb1")],
-    "layer_norm_input_backward": [(X, X, ROW, 1e-5), (X, X, None, 1e-5)],
-    "layer_norm_weight_backward": [(X, X, 1e-5)],
-    "layer_norm_backward": [(X, X, ROW, 1e-5, 128, True), (X, X, ROW, 1e-5, 128, False)],
+    "rms_norm": [(X, ROW, 1e-5, 128, 1, "sb1"), (X, None, 1e-5, 128, 1, "sb1")],
+    **{f"{name}_input_backward": [(X, X, ROW, 1e-5), (X, X, None, 1e-5)] for name in ("layer_norm", "rms_norm")},
+    **{f"{name}_weight_backward": [(X, X, 1e-5)] for name in ("layer_norm", "rms_norm")},
+    **{f"{name}_backward": [(X, X, ROW, 1e-5, 128, True), (X, X, ROW, 1e-5, 128, False)]
+       for name in ("layer_norm", "rms_norm")},
     **{name: [(X, [-1], False), (X, [-2, -1], True)] for name in ("sum", "mean")},
     "embedding": [(INDICES, X, -1, 128, 1, "sb1"), (INDICES.int(), X, 2, 128, 1, "sb1")],
     "embedding_backward": [(normal(2, 2, 6), INDICES, 4, -1, 128, 1, "sb1"),
@@ -53,6 +56,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "grouped_mm_backward": [(X, normal(4, 3), ENDS, 128, 1, "sb1")],
     "linear_into": [(X, normal(3, 6), normal(3), torch.zeros(1, 3, 6), torch.zeros(1, 3), 512, 1, "pairs32")],
     "layer_norm_into": [(X, ROW, ROW, 1e-5, torch.zeros(2, 6), torch.zeros(2, 6), 128, 1, "sb1")],
+    "rms_norm_into": [(X, ROW, 1e-5, torch.zeros(2, 6), 128, 1, "sb1")],
     "embedding_into": [(INDICES, X, -1, torch.zeros(2, 4, 6), 128, 1, "sb1")],
     "add_product_": [(torch.zeros(2, 3, 6), X.detach(), normal(4, 3).detach(), 128, 1, "sb1")],
     "add_rows_": [(torch.zeros(2, 6), X.detach(), 128, 1, "sb1")],

@@ -103,6 +103,14 @@ def softmax(dtype: DType = float32) -> Expression:
 
 
 @functools.cache
+def log_softmax(dtype: DType = float32) -> Expression:
+    """(x - m) - log(sum(exp(x - m))), m the row's maximum."""
+    chain = Chain()
+    low, total = exponentials(chain, taken(chain, dtype))
+    return chain.finish(given(chain, chain.apply("sub", low, chain.apply("log", total)), dtype))
+
+
+@functools.cache
 def logsumexp(dtype: DType = float32) -> Expression:
     """m + log(sum(exp(x - m))), m the row's maximum, +0 where that is not finite."""
     chain = Chain()
@@ -140,13 +148,14 @@ def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType
 
 
 @functools.lru_cache(maxsize=256)
-def rms_norm(eps: float, dtype: DType = float32) -> Expression:
-    """x * (1 / sqrt(sum(x * x) / n + eps))."""
+def rms_norm(weighted: bool, eps: float, dtype: DType = float32) -> Expression:
+    """(x * (1 / sqrt(sum(x * x) / n + eps))) * weight of the inputs x and weight, or without it."""
     chain = Chain()
-    x = taken(chain, dtype)
+    x, *weight = (taken(chain, dtype) for _ in range(1 + weighted))
     mean = row_mean(chain, chain.apply("mul", x, x))
     root = chain.apply("sqrt", chain.apply("add", mean, chain.number(eps, x.dtype)))
-    return chain.finish(given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
+    y = chain.apply("mul", x, chain.apply("reciprocal", root))
+    return chain.finish(given(chain, chain.apply("mul", y, *weight) if weighted else y, dtype))
 
 
 @functools.lru_cache(maxsize=256)
@@ -164,6 +173,12 @@ def scaled(dtype: DType = float32) -> Expression:
     """fma(x, weight, bias) of the inputs x, weight, bias: the second stage of a norm over groups."""
     chain = Chain()
     return chain.finish(given(chain, chain.apply("fma", *[taken(chain, dtype) for _ in range(3)]), dtype))
+
+
+def exponentials(chain: Chain, x: ExpressionValue) -> tuple[ExpressionValue, ExpressionValue]:
+    """x - m, m the row's maximum, and the sum of its exponentials."""
+    low = chain.apply("sub", x, chain.apply("row_max", x))
+    return low, chain.apply("row_sum", chain.apply("exp", low))
 
 
 def row_mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:

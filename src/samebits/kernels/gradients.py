@@ -1,4 +1,4 @@
-"""What training needs beside `composites`: log_softmax, cross-entropy, and gradients of one element or of one row.
+"""What training needs beside `composites`: cross-entropy, and gradients of one element or of one row.
 
 Each is one expression of the roundings that numerics.md section 5 writes.
 
@@ -12,7 +12,7 @@ import math
 
 from samebits.dtypes import DType, int64
 from samebits.kernels import gelu as gelus
-from samebits.kernels.composites import given, row_mean, taken
+from samebits.kernels.composites import exponentials, given, row_mean, taken
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
 
@@ -68,6 +68,34 @@ def relu(dtype: DType, _: DType) -> Expression:
 
 
 @functools.cache
+def sigmoid(dtype: DType, _: DType) -> Expression:
+    """dy * (y * (1 - y)) of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    rest = chain.apply("sub", chain.constant(1.0, y.dtype), y)
+    return chain.finish(given(chain, chain.apply("mul", dy, chain.apply("mul", y, rest)), dtype))
+
+
+@functools.cache
+def tanh(dtype: DType, _: DType) -> Expression:
+    """dy * (1 - y * y) of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    slope = chain.apply("sub", chain.constant(1.0, y.dtype), chain.apply("mul", y, y))
+    return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
+
+
+@functools.cache
+def silu(dtype: DType, _: DType) -> Expression:
+    """dy * (s * (1 + x * (1 - s))) of the inputs x and dy, s = sigmoid(x)."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    one, s = chain.constant(1.0, x.dtype), chain.apply("sigmoid", x)
+    grown = chain.apply("add", one, chain.apply("mul", x, chain.apply("sub", one, s)))
+    return chain.finish(given(chain, chain.apply("mul", dy, chain.apply("mul", s, grown)), dtype))
+
+
+@functools.cache
 def gelu(dtype: DType, _: DType) -> Expression:
     """dy * (0.5 * (1 + erf(x * r)) + x * (exp((x * -0.5) * x) * d)) of the inputs x and dy, r the root of 1/2 and
     d = 1 / sqrt(2 * pi)."""
@@ -86,15 +114,6 @@ def softmax(dtype: DType, _: DType) -> Expression:
 
 
 @functools.cache
-def log_softmax_of(dtype: DType) -> Expression:
-    """(x - m) - log(sum(exp(x - m))) with m the row's maximum."""
-    chain = Chain()
-    x = taken(chain, dtype)
-    low, total = _exponentials(chain, x)
-    return chain.finish(given(chain, chain.apply("sub", low, chain.apply("log", total)), dtype))
-
-
-@functools.cache
 def log_softmax(dtype: DType, _: DType) -> Expression:
     """dy - exp(y) * sum(dy) of the inputs y and dy."""
     chain = Chain()
@@ -105,39 +124,41 @@ def log_softmax(dtype: DType, _: DType) -> Expression:
 
 
 @functools.lru_cache(maxsize=256)
-def layer_norm(dtype: DType, weighted: bool, eps: float) -> Expression:
-    """((g - u) - h * v) * rstd of the inputs x, dy and gamma: g = dy * gamma, u = mean(g), v = mean(g * h)."""
+def layer_norm(dtype: DType, weighted: bool, eps: float, centred: bool = True) -> Expression:
+    """((g - u) - h * v) * rstd of the inputs x, dy and gamma: g = dy * gamma, u = mean(g), v = mean(g * h); of a norm
+    that subtracts no mean (g - h * v) * rstd."""
     chain = Chain()
-    return chain.finish(_layer_norm(chain, dtype, weighted, eps)[0])
+    return chain.finish(_layer_norm(chain, dtype, weighted, eps, centred)[0])
 
 
 @functools.lru_cache(maxsize=256)
-def layer_norm_totals(dtype: DType, biased: bool, eps: float) -> Expression:
+def layer_norm_totals(dtype: DType, biased: bool, eps: float, centred: bool = True) -> Expression:
     """The same of x, dy and gamma, then what the gradients by gamma and, if asked for, by beta sum over rows: dy * h,
     and dy, not rounded to their format."""
     chain = Chain()
-    dx, h, dy = _layer_norm(chain, dtype, True, eps)
+    dx, h, dy = _layer_norm(chain, dtype, True, eps, centred)
     return chain.finish(dx, chain.apply("mul", dy, h), *[dy] * biased)
 
 
 def _layer_norm(
-    chain: Chain, dtype: DType, weighted: bool, eps: float
+    chain: Chain, dtype: DType, weighted: bool, eps: float, centred: bool
 ) -> tuple[ExpressionValue, ExpressionValue, ExpressionValue]:
     """The gradient by x, h and dy."""
     x, dy = taken(chain, dtype), taken(chain, dtype)
-    h, rstd = _normalised(chain, x, eps)
+    h, rstd = _normalised(chain, x, eps, centred)
     g = chain.apply("mul", dy, taken(chain, dtype)) if weighted else dy
-    u, v = row_mean(chain, g), row_mean(chain, chain.apply("mul", g, h))
-    centred = chain.apply("sub", chain.apply("sub", g, u), chain.apply("mul", h, v))
-    return given(chain, chain.apply("mul", centred, rstd), dtype), h, dy
+    rest = chain.apply("sub", g, row_mean(chain, g)) if centred else g
+    v = row_mean(chain, chain.apply("mul", g, h))
+    rest = chain.apply("sub", rest, chain.apply("mul", h, v))
+    return given(chain, chain.apply("mul", rest, rstd), dtype), h, dy
 
 
 @functools.lru_cache(maxsize=256)
-def layer_norm_weight(dtype: DType, eps: float) -> Expression:
+def layer_norm_weight(dtype: DType, eps: float, centred: bool = True) -> Expression:
     """dy * h of the inputs x and dy, not rounded to their format: what the gradient by gamma sums over rows."""
     chain = Chain()
     x, dy = taken(chain, dtype), taken(chain, dtype)
-    h, _ = _normalised(chain, x, eps)
+    h, _ = _normalised(chain, x, eps, centred)
     return chain.finish(chain.apply("mul", dy, h))
 
 
@@ -147,7 +168,7 @@ def cross_entropy_of(dtype: DType) -> Expression:
     negative."""
     chain = Chain()
     x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
-    low, total = _exponentials(chain, x)
+    low, total = exponentials(chain, x)
     picked = chain.apply("where", chain.apply("equal", target, classes), low, chain.constant(0.0, x.dtype))
     found = chain.apply("sub", chain.apply("row_sum", picked), chain.apply("log", total))
     loss, zero = chain.apply("mul", found, chain.constant(-1.0, x.dtype)), chain.constant(0.0, x.dtype)
@@ -179,15 +200,9 @@ def cross_entropy(dtype: DType) -> Expression:
     return chain.finish(given(chain, chain.apply("where", left_out, zero, dx), dtype))
 
 
-def _exponentials(chain: Chain, x: ExpressionValue) -> tuple[ExpressionValue, ExpressionValue]:
-    """x - m, and the sum of its exponentials."""
-    low = chain.apply("sub", x, chain.apply("row_max", x))
-    return low, chain.apply("row_sum", chain.apply("exp", low))
-
-
-def _normalised(chain: Chain, x: ExpressionValue, eps: float) -> tuple[ExpressionValue, ExpressionValue]:
-    """(x - mean) * rstd, and rstd, by the roundings of `composites.layer_norm`."""
-    d = chain.apply("sub", x, row_mean(chain, x))
+def _normalised(chain: Chain, x: ExpressionValue, eps: float, centred: bool) -> tuple[ExpressionValue, ExpressionValue]:
+    """(x - mean) * rstd, and rstd, by the roundings of `composites.layer_norm`; without the mean of `rms_norm`."""
+    d = chain.apply("sub", x, row_mean(chain, x)) if centred else x
     variance = row_mean(chain, chain.apply("mul", d, d))
     root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samebits import dtypes
+from samebits.kernels import composites
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_move import indices_of, picked_along
-from samebits.onnx.rows_reduce import log_softmax, row_reduction
+from samebits.onnx.rows_reduce import row_reduction
 from samebits.operations import dim
 from samebits.operations.dim import Size
 
@@ -22,7 +23,7 @@ def _cross_entropy(call: NodeCall) -> Sequence[str]:
     fact = call.fact(0)
     if not fact.dtype.is_float or fact.rank < 2:
         raise Unsupported(f"input 0 is {fact}, must be floats whose second axis are classes")
-    (found,) = call.b.rows(log_softmax(fact.dtype), call[0], axes=(1 - fact.rank,))
+    (found,) = call.b.rows(composites.log_softmax(fact.dtype), call[0], axes=(1 - fact.rank,))
     inner = NodeCall(call.b, call.node, call.opset, (found, *call.inputs[1:]), call.attributes)
     return (*_likelihood(inner), found)
 

@@ -19,7 +19,7 @@ from samebits.operations.dim import SymbolicShape
 if TYPE_CHECKING:
     from samebits.kernels.scan import ScanKind
 
-__all__ = ["ROWS", "log_softmax", "row_reduction"]
+__all__ = ["ROWS", "row_reduction"]
 
 _Axes = tuple[int, ...] | None
 # The operation between two elements of a row.
@@ -204,17 +204,12 @@ def _log_softmax(call: NodeCall) -> Sequence[str]:
     """Along one axis, as `_softmax`."""
 
     def lower(flat: NodeCall) -> str:
-        (made,) = flat.b.rows(log_softmax(flat.fact(0).dtype), flat[0], axes=(flat.axis() - flat.fact(0).rank,))
+        (made,) = flat.b.rows(
+            composites.log_softmax(flat.fact(0).dtype), flat[0], axes=(flat.axis() - flat.fact(0).rank,)
+        )
         return made
 
     return (_along_axis(call, lower),)
-
-
-def log_softmax(dtype: DType) -> Expression:
-    """The logarithm of a softmax of floats along an axis."""
-    from samebits.kernels import gradients  # which few models need
-
-    return gradients.log_softmax_of(dtype)
 
 
 def _along_axis(call: NodeCall, lower: Callable[[NodeCall], str]) -> str:
@@ -240,7 +235,7 @@ def _rms_norm(call: NodeCall) -> Sequence[str]:
     """The first stage in float32 and rounded to the input's format, then the product with the scale."""
     b, fact = call.b, call.fact(0)
     axes = tuple(range(call.axis() - fact.rank, 0))
-    (y,) = b.rows(composites.rms_norm(call.attributes["epsilon"], fact.dtype), call[0], axes=axes)
+    (y,) = b.rows(composites.rms_norm(False, call.attributes["epsilon"], fact.dtype), call[0], axes=axes)
     return (b.apply("mul", y, b.fitted(call[1], fact.shape)),)
 
 

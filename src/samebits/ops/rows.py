@@ -1,8 +1,8 @@
-"""Eager reductions and what is made of them: sum prod mean var max min softmax layer_norm (numerics.md 6 and 8)."""
+"""Eager reductions and what is made of them: sum prod mean var max min softmax and norms (numerics.md 6 and 8)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samebits.errors import LayoutError, ShapeError
@@ -141,6 +141,19 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = No
 
 
 @remembered
+def log_softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = None) -> Any:
+    """(x - max) - log(sum(exp(x - max))) along one axis; exp and log correctly rounded in float32.
+
+    Args:    as `softmax`.   Returns: an array of x's kind and shape; a row of -inf gives NaN.
+    Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 5.
+    """
+    call = Call("log_softmax", x, threads)
+    given = taken(call, "x", x, "exp")
+    axes = _axes(call, axis, len(given.shape))
+    return call.result(_row_wise(call, composites.log_softmax(given.dtype), [given], axes, out))
+
+
+@remembered
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None, threads: int | None = None
 ) -> Any:
@@ -152,20 +165,42 @@ def layer_norm(
     Raises:  DTypeError, ShapeError; ShapeError for a bias without a weight.   Bits: numerics.md section 8.
     """
     call = Call("layer_norm", x, threads)
-    given = taken(call, "x", x, "sqrt")
-    dtype, shape = given.dtype, given.shape
-    if not shape:
-        raise ShapeError("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row")
     if weight is None and bias is not None:
         raise ShapeError("layer_norm", "bias", "", "given", "given together with weight", "pass weight too")
-    operands = [given]
-    for name, value in (("weight", weight), ("bias", bias)):
+    operands = _normed(call, x, {"weight": weight, "bias": bias})
+    dtype = operands[0].dtype
+    eps = call.number("eps", eps, dtype)
+    expression = composites.layer_norm(weight is not None, bias is not None, eps, dtype)
+    return call.result(_row_wise(call, expression, operands, (len(operands[0].shape) - 1,), out))
+
+
+@remembered
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-5, out: Any = None, threads: int | None = None) -> Any:
+    """(x * rstd) * weight along the last axis; rstd = 1 / sqrt(mean(x * x) + eps).
+
+    Args:    x: floats [..., N]; narrower ones than float32 are rounded once at the end.
+             weight: of x's dtype [N].   eps: rounded to float32, to float64 beside it.   out: for the result.
+    Returns: an array of x's kind and shape.
+    Raises:  DTypeError, ShapeError.   Bits: numerics.md section 8.
+    """
+    call = Call("rms_norm", x, threads)
+    operands = _normed(call, x, {"weight": weight})
+    dtype = operands[0].dtype
+    expression = composites.rms_norm(weight is not None, call.number("eps", eps, dtype), dtype)
+    return call.result(_row_wise(call, expression, operands, (len(operands[0].shape) - 1,), out))
+
+
+def _normed(call: Call, x: Any, scales: Mapping[str, Any]) -> list[CallOperand]:
+    """x and what its normalised rows are scaled and shifted by, one number for each place of a row."""
+    operands = [taken(call, "x", x, "sqrt")]
+    dtype, shape = operands[0].dtype, operands[0].shape
+    if not shape:
+        raise ShapeError(call.name, "x", "rank", 0, "at least 1", "reshape it to one row")
+    for name, value in scales.items():
         if value is not None:
             operand = call.operand(name, value, dtype)
             if operand.shape != shape[-1:]:
                 expected = f"({shape[-1]},)"
-                raise ShapeError("layer_norm", name, "shape", operand.shape, expected, "match x's last axis")
+                raise ShapeError(call.name, name, "shape", operand.shape, expected, "match x's last axis")
             operands.append(operand)
-    eps = call.number("eps", eps, dtype)
-    expression = composites.layer_norm(weight is not None, bias is not None, eps, dtype)
-    return call.result(_row_wise(call, expression, operands, (len(shape) - 1,), out))
+    return operands

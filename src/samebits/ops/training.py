@@ -1,4 +1,4 @@
-"""What training needs beside the public functions, for `samebits.torch`: log_softmax, cross-entropy, and gradients.
+"""What training needs beside the public functions, for `samebits.torch`: cross-entropy and gradients.
 
 Numerics.md section 5 decides the bits. Arrays are of one dtype and of shapes that fit: their callers have looked.
 `threads` are at most so many, by default every usable core.
@@ -35,12 +35,13 @@ from samebits.tensor import Tensor
 
 __all__ = [
     "add_embedding_gradient", "cross_entropy", "cross_entropy_gradient", "element_gradient", "embedding",
-    "embedding_gradient", "layer_norm_gradient", "layer_norm_gradients", "layer_norm_weight_gradient", "log_softmax",
+    "embedding_gradient", "layer_norm_gradient", "layer_norm_gradients", "layer_norm_weight_gradient",
     "row_gradient", "scaled",
 ]  # fmt: skip
 
 _ELEMENTS = {"exp": gradients.exp, "log": gradients.log, "erf": gradients.erf, "relu": gradients.relu,
-             "gelu": gradients.gelu}  # fmt: skip
+             "gelu": gradients.gelu, "sigmoid": gradients.sigmoid, "silu": gradients.silu,
+             "tanh": gradients.tanh}  # fmt: skip
 _ROWS = {"softmax": gradients.softmax, "log_softmax": gradients.log_softmax}
 _SCALES = {"mul": gradients.scaled, "div": gradients.divided}
 # Bytes that the C library clears past the caches, in nine tenths of the time that one thread's stores take.
@@ -59,7 +60,7 @@ def scaled(x: Any, op: str, number: float, *, threads: int | None = None) -> Any
 
 @remembered
 def element_gradient(name: str, x: Any, dy: Any, *, threads: int | None = None) -> Any:
-    """The gradient of exp, log, erf, relu or gelu, from its operand, or from its result for exp and relu."""
+    """The gradient of a function of one element, from its operand; of exp, relu, sigmoid and tanh from the result."""
     call = Call(f"{name}'s gradient", x, threads)
     operands = [call.operand("x", x), call.operand("dy", dy)]
     return apply(call, _ELEMENTS[name](operands[0].dtype, operands[1].dtype), operands)
@@ -74,47 +75,44 @@ def row_gradient(name: str, y: Any, dy: Any, axis: int, *, threads: int | None =
 
 
 @remembered
-def log_softmax(x: Any, axis: int = -1, *, threads: int | None = None) -> Any:
-    """(x - max) - log(sum(exp(x - max))) along an axis counted from the end."""
-    call = Call("log_softmax", x, threads)
-    given = call.operand("x", x)
-    return call.result(_along(call, gradients.log_softmax_of(given.dtype), [given], axis))
-
-
-@remembered
-def layer_norm_gradient(x: Any, dy: Any, weight: Any, eps: float, *, threads: int | None = None) -> Any:
-    """The gradient of a layer norm by x; weight may be None."""
+def layer_norm_gradient(
+    x: Any, dy: Any, weight: Any, eps: float, centred: bool = True, *, threads: int | None = None
+) -> Any:  # fmt: skip
+    """The gradient of a layer norm by x, of an RMS norm where it is not centred; weight may be None."""
     call = Call("layer_norm's gradient", x, threads)
     operands = [call.operand("x", x), call.operand("dy", dy)]
     if weight is not None:
         operands.append(call.operand("weight", weight))
     dtype = operands[0].dtype
-    expression = gradients.layer_norm(dtype, weight is not None, call.number("eps", eps, dtype))
+    expression = gradients.layer_norm(dtype, weight is not None, call.number("eps", eps, dtype), centred)
     return call.result(_along(call, expression, operands, -1))
 
 
 @remembered
-def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | None = None) -> Any:
-    """What the gradient of a layer norm by its weight sums over rows, in float32 (float64)."""
+def layer_norm_weight_gradient(
+    x: Any, dy: Any, eps: float, centred: bool = True, *, threads: int | None = None
+) -> Any:  # fmt: skip
+    """What the gradient of a layer norm by its weight sums over rows, in float32 (float64); `centred` as above."""
     call = Call("layer_norm's gradient", x, threads)
     operands = [call.operand("x", x), call.operand("dy", dy)]
     dtype = operands[0].dtype
-    expression = gradients.layer_norm_weight(dtype, call.number("eps", eps, dtype))
+    expression = gradients.layer_norm_weight(dtype, call.number("eps", eps, dtype), centred)
     return call.result(_along(call, expression, operands, -1))
 
 
 @remembered
 def layer_norm_gradients(
-    x: Any, dy: Any, weight: Any, dw: Any, db: Any, eps: float, chunk: int, *, threads: int | None = None
+    x: Any, dy: Any, weight: Any, dw: Any, db: Any, eps: float, chunk: int, centred: bool = True, *,
+    threads: int | None = None,
 ) -> Any:  # fmt: skip
     """The gradient of a layer norm of x [R, C] by x, R and C at least 1; those by its weight and by its bias are
-    written to dw and, if it is not None, db: their sums over rows are those of `Spec(chunk)`."""
+    written to dw and, if it is not None, db: their sums over rows are those of `Spec(chunk)`. `centred` as above."""
     call = Call("layer_norm's gradient", x, threads)
     operands = [call.operand("x", x), call.operand("dy", dy), call.operand("weight", weight)]
     sums = [call.operand("dw", dw), *([] if db is None else [call.operand("db", db)])]
     dtype, layouts = operands[0].dtype, tuple([operand.tensor.layout for operand in operands])
     number = call.number("eps", eps, dtype)
-    prepared = _with_totals(dtype, layouts, number, chunk, len(sums), call.isa, call.threads)
+    prepared = _with_totals(dtype, layouts, number, chunk, len(sums), centred, call.isa, call.threads)
     dx = call.output(operands[0].shape, dtype)
     call.run(prepared, *operands, dx, *sums)
     return call.result(dx)
@@ -122,11 +120,12 @@ def layer_norm_gradients(
 
 @functools.lru_cache(maxsize=1024)
 def _with_totals(
-    dtype: DType, layouts: tuple[Layout, ...], eps: float, chunk: int, sums: int, isa: Isa, threads: int
+    dtype: DType, layouts: tuple[Layout, ...], eps: float, chunk: int, sums: int, centred: bool, isa: Isa,
+    threads: int,
 ) -> Prepared:  # fmt: skip
     shape, width = layouts[0].shape, dtype.width_bits
     lies = tuple([(x.shape, tuple([step // width for step in x.strides_bits])) for x in layouts])
-    output, expression = (shape, (shape[1], 1)), gradients.layer_norm_totals(dtype, sums > 1, eps)
+    output, expression = (shape, (shape[1], 1)), gradients.layer_norm_totals(dtype, sums > 1, eps, centred)
     shared = sized(threads, math.prod(shape))
     return Prepared(row_totals.plan(expression, lies, (output,), (dtype,) * sums, chunk, isa, shared))
 

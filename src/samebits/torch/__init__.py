@@ -30,10 +30,26 @@ from samebits.torch.functions import (
     log_softmax,
     mean,
     relu,
+    rms_norm,
+    sigmoid,
+    silu,
     softmax,
     sum,
+    tanh,
 )
-from samebits.torch.modules import GELU, Embedding, LayerNorm, Linear, LogSoftmax, ReLU, Softmax
+from samebits.torch.modules import (
+    GELU,
+    Embedding,
+    LayerNorm,
+    Linear,
+    LogSoftmax,
+    ReLU,
+    RMSNorm,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+)
 from samebits.torch.products import addmm, baddbmm, bmm, linear, matmul, mm
 from samebits.torch.quantized import QuantLinear
 from samebits.torch.spec import use_spec
@@ -44,9 +60,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax",
-    "QuantLinear", "ReLU", "Softmax", "accumulate", "addmm", "baddbmm", "bmm", "clip_grad_norm_", "convert",
-    "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "linear", "log", "log_softmax",
-    "matmul", "mean", "mm", "ordered_all_reduce", "relu", "softmax", "sum", "use_spec",
+    "QuantLinear", "RMSNorm", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh", "accumulate", "addmm", "baddbmm", "bmm",
+    "clip_grad_norm_", "convert", "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm",
+    "linear", "log", "log_softmax", "matmul", "mean", "mm", "ordered_all_reduce", "relu", "rms_norm", "sigmoid",
+    "silu", "softmax", "sum", "tanh", "use_spec",
 ]  # fmt: skip
 
 

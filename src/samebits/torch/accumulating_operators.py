@@ -1,7 +1,7 @@
 """Operators whose backward adds the gradients of parameters to sums that it is given: one sum a segment of the rows.
 
-`linear_into`, `layer_norm_into` and `embedding_into` compute what the operators without `_into` do. A sum is an
-argument, since what a compiled backward would read as an attribute stays as it was traced.
+`linear_into`, `layer_norm_into`, `rms_norm_into` and `embedding_into` compute what the operators without `_into` do. A
+sum is an argument, since what a compiled backward would read as an attribute stays as it was traced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
 from samebits.torch.operator import Gradient, Operator, by_loop, define, of_memory
 
-__all__ = ["embedding_into", "layer_norm_into", "linear_into"]
+__all__ = ["embedding_into", "layer_norm_into", "linear_into", "rms_norm_into"]
 
 _ORDER = "int chunk, int segments, str order"
 _grad_weight, _grad_bias = of_memory(gradients.grad_weight), of_memory(gradients.grad_bias)
@@ -98,9 +98,9 @@ linear_into = define(Operator(
 
 def _layer_norm_backward(inputs: tuple[Any, ...], kept: tuple[Any, ...], needs: tuple[bool, ...], dy: Tensor) -> Any:
     (x, weight), (eps, weight_total, bias_total, *sums) = kept, inputs[3:]
-    dx = along.layer_norm_input(x, dy, weight, eps) if needs[0] else None
+    dx = along.of_layer_norm.input(x, dy, weight, eps) if needs[0] else None
     if needs[1]:
-        add_rows(weight_total, products.rows_of(along.layer_norm_weight(x, dy, eps)), *sums)
+        add_rows(weight_total, products.rows_of(along.of_layer_norm.weight(x, dy, eps)), *sums)
     if needs[2]:
         add_rows(bias_total, products.rows_of(dy), *sums)
     return dx, None, None, None, None, None, None, None, None
@@ -118,6 +118,28 @@ layer_norm_into = define(Operator(
     "layer_norm_into(Tensor input, Tensor weight, Tensor? bias, float eps, Tensor weight_total, "
     f"Tensor? bias_total, {_ORDER}) -> Tensor",
     _layer_norm, _layer_norm_shapes, by_loop, Gradient(along.weighed, _layer_norm_backward, holds=(4, 5)),
+))  # fmt: skip
+
+
+def _rms_norm_backward(inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor) -> Any:
+    (x, weight), (eps, weight_total, *sums) = kept, inputs[2:]
+    dx = along.of_rms_norm.input(x, dy, weight, eps) if needs[0] else None
+    if needs[1]:
+        add_rows(weight_total, products.rows_of(along.of_rms_norm.weight(x, dy, eps)), *sums)
+    return dx, None, None, None, None, None, None
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float, total: Tensor, *sums: Any, threads: int) -> Any:
+    return along.rms_norm_of(x, weight, eps, *sums, threads=threads)
+
+
+def _rms_norm_shapes(x: Tensor, weight: Tensor, eps: float, total: Tensor, *sums: Any) -> Tensor:
+    return along.rms_norm_shapes(x, weight, eps, *sums)
+
+
+rms_norm_into = define(Operator(
+    f"rms_norm_into(Tensor input, Tensor weight, float eps, Tensor weight_total, {_ORDER}) -> Tensor",
+    _rms_norm, _rms_norm_shapes, by_loop, Gradient(along.weighed, _rms_norm_backward, holds=(3,)),
 ))  # fmt: skip
 
 

@@ -10,13 +10,27 @@ from torch.nn.utils import parametrize
 
 from samebits.errors import OptionError, shown
 from samebits.frozen import dataclass
-from samebits.torch.modules import GELU, Embedding, LayerNorm, Linear, LogSoftmax, ReLU, Softmax, check
+from samebits.torch.modules import (
+    GELU,
+    Embedding,
+    LayerNorm,
+    Linear,
+    LogSoftmax,
+    ReLU,
+    RMSNorm,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+    check,
+)
 
 __all__ = ["ConvertedModel", "convert"]
 
 _ROWS: tuple[tuple[type[nn.Module], type[nn.Module]], ...] = (
-    (nn.Linear, Linear), (nn.LayerNorm, LayerNorm), (nn.Embedding, Embedding), (nn.GELU, GELU), (nn.ReLU, ReLU),
-    (nn.Softmax, Softmax), (nn.LogSoftmax, LogSoftmax),
+    (nn.Linear, Linear), (nn.LayerNorm, LayerNorm), (nn.RMSNorm, RMSNorm), (nn.Embedding, Embedding), (nn.GELU, GELU),
+    (nn.ReLU, ReLU), (nn.SiLU, SiLU), (nn.Sigmoid, Sigmoid), (nn.Tanh, Tanh), (nn.Softmax, Softmax),
+    (nn.LogSoftmax, LogSoftmax),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Operators of one element: `exp log erf gelu relu`, and `scaled`, with gradients (numerics.md sections 5 and 7)."""
+"""Operators of one element, `scaled` among them, with gradients (numerics.md sections 5 and 7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samebits.ops import elementwise, training
 from samebits.ops.memo import itself
 from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, of_memory
 
-__all__ = ["erf", "exp", "gelu", "log", "relu", "scaled"]
+__all__ = ["erf", "exp", "gelu", "log", "relu", "scaled", "sigmoid", "silu", "tanh"]
 
 
 def _function(name: str, keeps_result: bool) -> Any:
@@ -59,6 +59,9 @@ log = _function("log", False)
 erf = _function("erf", False)
 gelu = _function("gelu", False)
 relu = _function("relu", True)
+sigmoid = _function("sigmoid", True)
+silu = _function("silu", False)
+tanh = _function("tanh", True)
 # `op` is mul or div.
 scaled = define(Operator(
     "scaled(Tensor input, str op, float number) -> Tensor", of_memory(training.scaled), _scaled_shapes, in_front(1),

@@ -17,12 +17,12 @@ from samebits.torch import token_operators as tokens
 from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import are_tensors, check_tensors, number
 from samebits.torch.operator import check_tensor
-from samebits.torch.spec import Sums, order
+from samebits.torch.spec import order
 from samebits.torch.whole import whole
 
 __all__ = [
     "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "log", "log_softmax", "mean",
-    "relu", "softmax", "sum",
+    "relu", "rms_norm", "sigmoid", "silu", "softmax", "sum", "tanh",
 ]  # fmt: skip
 
 
@@ -54,6 +54,24 @@ def relu(input: Tensor) -> Tensor:
 def gelu(input: Tensor) -> Tensor:
     """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; floats."""
     return elements.gelu(input)  # type: ignore[no-any-return]
+
+
+@whole
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)) of each element, correctly rounded in float32, as `torch.sigmoid`; floats."""
+    return elements.sigmoid(input)  # type: ignore[no-any-return]
+
+
+@whole
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent of each element, correctly rounded in float32, as `torch.tanh`; floats."""
+    return elements.tanh(input)  # type: ignore[no-any-return]
+
+
+@whole
+def silu(input: Tensor) -> Tensor:
+    """x * sigmoid(x), as `torch.nn.functional.silu`; floats."""
+    return elements.silu(input)  # type: ignore[no-any-return]
 
 
 @whole
@@ -97,39 +115,73 @@ def layer_norm(
              which is then converted back.   spec: the order of the sums over rows in backward.
     Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
     """
-    if not are_tensors(input, input if weight is None else weight, input if bias is None else bias) or input.is_nested:
-        given = {"input": input, "weight": weight, "bias": bias}
-        check_tensors("layer_norm", **{name: x for name, x in given.items() if name == "input" or x is not None})
+    eps = number("layer_norm", "eps", eps)
+
+    def normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        sums = order("layer_norm", spec)
+        total = total_of("layer_norm", weight, x, sums)
+        if total is None or weight is None:
+            return along.layer_norm(x, weight, bias, eps, *sums)  # type: ignore[no-any-return]
+        added = total_of("layer_norm", bias, x, sums)
+        return accumulating.layer_norm_into(x, weight, bias, eps, total, added, *sums)  # type: ignore[no-any-return]
+
+    return _norm("layer_norm", normalised, input, normalized_shape, {"weight": weight, "bias": bias})
+
+
+@whole
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None, *,
+    spec: Spec | None = None,
+) -> Tensor:  # fmt: skip
+    """x / sqrt(mean(x * x) + eps) * weight along the last axes, as `torch.nn.functional.rms_norm`.
+
+    Args:    weight: of shape normalized_shape; wider than input it makes the result that of input converted, which is
+             then converted back.   eps: by default that of float32, of float64 beside it.
+             spec: the order of the sum over rows in backward.
+    Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
+    """
+    given = None if eps is None else number("rms_norm", "eps", eps)
+
+    def normalised(x: Tensor, weight: Tensor | None) -> Tensor:
+        sums = order("rms_norm", spec)
+        least = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
+        added = least if given is None else given
+        total = total_of("rms_norm", weight, x, sums)
+        if total is None or weight is None:
+            return along.rms_norm(x, weight, added, *sums)  # type: ignore[no-any-return]
+        return accumulating.rms_norm_into(x, weight, added, total, *sums)  # type: ignore[no-any-return]
+
+    return _norm("rms_norm", normalised, input, normalized_shape, {"weight": weight})
+
+
+def _norm(
+    call: str, normalised: Callable[..., Tensor], input: Tensor, normalized_shape: Sequence[int],
+    scales: dict[str, Tensor | None],
+) -> Tensor:  # fmt: skip
+    """A norm along the last axes, which `normalised` computes along one, of the dtype of its scales."""
+    if not are_tensors(input, *[input if z is None else z for z in scales.values()]) or input.is_nested:
+        check_tensors(call, input=input, **{name: z for name, z in scales.items() if z is not None})
     if not isinstance(normalized_shape, tuple | list) or any(isinstance(n, float) for n in normalized_shape):
         remedy = "pass input.shape[-1:]"
-        raise ShapeError("layer_norm", "normalized_shape", "", shown(normalized_shape), "a tuple of extents", remedy)
-    shape, eps = tuple(normalized_shape), number("layer_norm", "eps", eps)
+        raise ShapeError(call, "normalized_shape", "", shown(normalized_shape), "a tuple of extents", remedy)
+    shape = tuple(normalized_shape)
     if not shape or tuple(input.shape[input.ndim - len(shape) :]) != shape:
         expected = f"input's last extents, of {tuple(input.shape)}"
-        raise ShapeError("layer_norm", "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
-    x, scale, shift = input, weight, bias
+        raise ShapeError(call, "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
+    x, given = input, list(scales.values())
     if len(shape) > 1:
-        for name, z in (("weight", weight), ("bias", bias)):
+        for name, z in scales.items():
             if z is not None and tuple(z.shape) != shape:
                 remedy = "pass one for each place of normalized_shape"
-                raise ShapeError("layer_norm", name, "shape", tuple(z.shape), shape, remedy)
+                raise ShapeError(call, name, "shape", tuple(z.shape), shape, remedy)
         x = x.flatten(x.ndim - len(shape))
-        scale, shift = (None if z is None else z.flatten() for z in (scale, shift))
-    wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype is not x.dtype]
-    if wide and x.dtype in (torch.bfloat16, torch.float16) and set(wide) == {torch.float32}:
-        scale, shift = (None if z is None else z.float() for z in (scale, shift))
-        y = _normalised(x.float(), scale, shift, eps, order("layer_norm", spec)).to(x.dtype)
+        given = [None if z is None else z.flatten() for z in given]
+    wide = {z.dtype for z in given if z is not None and z.dtype is not x.dtype}
+    if x.dtype in (torch.bfloat16, torch.float16) and wide == {torch.float32}:
+        y = normalised(x.float(), *[None if z is None else z.float() for z in given]).to(x.dtype)
     else:
-        y = _normalised(x, scale, shift, eps, order("layer_norm", spec))
+        y = normalised(x, *given)
     return y if len(shape) == 1 else y.reshape(input.shape)
-
-
-def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, sums: Sums) -> Tensor:
-    total = total_of("layer_norm", weight, x, sums)
-    if total is None or weight is None:
-        return along.layer_norm(x, weight, bias, eps, *sums)  # type: ignore[no-any-return]
-    added = total_of("layer_norm", bias, x, sums)
-    return accumulating.layer_norm_into(x, weight, bias, eps, total, added, *sums)  # type: ignore[no-any-return]
 
 
 def _along(call: str, operator: Callable[[Tensor, int], Tensor], input: Tensor, dim: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Modules as torch names them: `Linear LayerNorm Embedding GELU ReLU Softmax LogSoftmax`; their state is torch's."""
+"""Modules as torch names them, such as `Linear` and `LayerNorm`; their state is torch's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from samebits.errors import OptionError, shown
 from samebits.shapes import check_type
 from samebits.torch import functions, products
 
-__all__ = ["GELU", "Embedding", "LayerNorm", "Linear", "LogSoftmax", "ReLU", "Softmax", "check"]
+__all__ = [
+    "GELU", "Embedding", "LayerNorm", "Linear", "LogSoftmax", "RMSNorm", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh",
+    "check",
+]  # fmt: skip
 
 
 class Linear(nn.Linear):
@@ -39,6 +42,14 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, input: Tensor) -> Tensor:
         """(input - mean) / sqrt(var + eps) * weight + bias."""
         return functions.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """`torch.nn.RMSNorm` with the bits of numerics.md sections 5 and 8."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input / sqrt(mean(input * input) + eps) * weight."""
+        return functions.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
 
 class Embedding(nn.Embedding):
@@ -77,6 +88,30 @@ class ReLU(nn.ReLU):
     def forward(self, input: Tensor) -> Tensor:
         """maximum(input, 0)."""
         return functions.relu(input)
+
+
+class SiLU(nn.SiLU):
+    """`torch.nn.SiLU` with the bits of numerics.md sections 5 and 7; it never writes to its operand."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input * sigmoid(input)."""
+        return functions.silu(input)
+
+
+class Sigmoid(nn.Sigmoid):
+    """`torch.nn.Sigmoid` with the bits of numerics.md sections 5 and 7."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """1 / (1 + exp(-input))."""
+        return functions.sigmoid(input)
+
+
+class Tanh(nn.Tanh):
+    """`torch.nn.Tanh` with the bits of numerics.md sections 5 and 7."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The hyperbolic tangent of input."""
+        return functions.tanh(input)
 
 
 class Softmax(nn.Softmax):
