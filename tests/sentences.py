@@ -18,4 +18,5 @@ def check_sentence(error: SamebitsError) -> None:
 
 
 def _in_short(text: str) -> str:
-    return text if len(text) <= 1000 else f"{text[:500]}... ({len(text)} characters) ...{text[-500:]}"
+    cut = text if len(text) <= 1000 else f"{text[:500]}... ({len(text)} characters) ...{text[-500:]}"
+    return "".join(c if c.isprintable() else repr(c).strip("'") for c in cut)

@@ -44,6 +44,7 @@ __all__ = [
     "UnsupportedModelError",
     "message",
     "near",
+    "printable",
 ]
 
 
@@ -198,7 +199,14 @@ def near(given: str, names: Iterable[str]) -> list[str]:
 
 
 def in_short(text: str) -> str:
-    """A part of a sentence, of which the middle is left out where it is very long: a file names tensors as it likes."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[: _LONGEST // 2]}... ({len(text)} characters) ...{text[-_LONGEST // 2 :]}"
+    """A part of a sentence as `printable` has it, of which the middle is left out where it is very long: a file names
+    tensors as it likes."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]}... ({len(text)} characters) ...{text[-_LONGEST // 2 :]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """A line in which what is no character on a terminal is written as Python writes it: a terminal would obey the
+    escapes that a file may have in its names."""
+    return text if text.isprintable() else "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])

@@ -447,6 +447,52 @@ def test_names_are_printed_as_they_are_and_whole(tmp_path, capsys):
     assert all(printed.count(name) == 1 for name in names)
 
 
+ESCAPE = "\x1b]0;owned\x07\x1b[31m\nred"
+
+
+def test_no_terminal_obeys_the_names_of_a_file(tmp_path, capsys):
+    """Of symbols, values, nodes, the program, and what an .npy calls its elements; their text is escaped everywhere."""
+    kind = TensorProto.FLOAT
+    nodes = [
+        helper.make_node(op, [x], [y], name=ESCAPE)
+        for op, x, y in (("Relu", f"x{ESCAPE}", "t"), ("Exp", "t", f"y{ESCAPE}"))
+    ]
+    given, made = (helper.make_tensor_value_info(f"{name}{ESCAPE}", kind, [ESCAPE, "M"]) for name in "xy")
+    graph = helper.make_graph(nodes, ESCAPE, [given], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    header = f"{{'descr': '{ESCAPE.splitlines()[0]}', 'fortran_order': False, 'shape': (3,)}}".ljust(117) + "\n"
+    array = tmp_path / "x.npy"
+    array.write_bytes(b"\x93NUMPY\x01\x00v\x00" + header.encode("latin1") + bytes(12))
+    session = sb.load(path)
+    refused = []
+    for call in (
+        lambda: session.run({f"x{ESCAPE}": np.ones(3, np.float32)}),
+        lambda: session.run({f"x{ESCAPE}": np.ones((3, 2))}),
+        lambda: session.run({ESCAPE: 1}),
+        lambda: sb.checkpoint.load(array),
+    ):
+        with pytest.raises(sb.SamebitsError) as error:
+            call()
+        refused.append(str(error.value))
+    difference = Difference("batch", "batches of 2", ESCAPE, ESCAPE, 1)
+    found = Verification((Configuration("batch", "b", ESCAPE, "0", False),), (), difference, (), (), 1)
+    screen.report(found, Comparison("onnxruntime", ESCAPE, 1.0, 3))
+    texts = [*refused, repr(session), str(session.program), repr(session.program), str(found), capsys.readouterr().out]
+    for words in (
+        ["dump", path],
+        ["dump", "--plan", path],
+        ["run", path],
+        ["cast", array, tmp_path / "y.npy", "--dtype", "float16"],
+    ):
+        done = in_a_process(*words)
+        texts.append(done.stdout + done.stderr)
+    for text in texts:
+        assert r"\x1b]0;owned\x07" in text
+        assert {"\x1b", "\x07"}.isdisjoint(text)
+
+
 def test_infinite_difference_is_valid_json():
     compared = Comparison("onnxruntime", "y", float("inf"), 3)
     made = json.dumps(screen.report_json(Verification((), (), None, (), (), 1), compared), allow_nan=False)

@@ -22,6 +22,7 @@ from samebits.bench.rank import Entry, Ranking
 from samebits.codegen.isa import Isa
 from samebits.doctor import report as diagnosis
 from samebits.doctor.trial import Cell, Outcome
+from samebits.errors import printable
 from samebits.frozen import dataclass
 from samebits.program.graph import Program
 from samebits.tuning import Record
@@ -49,7 +50,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for name in header:
         made.add_column(name, no_wrap=True)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
     needed = _out.measure(made, options=_out.options.update(width=_ENDLESS)).maximum
     _Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
 
@@ -77,7 +78,7 @@ def outputs(found: Answer) -> None:
     """Each output's name, format and shape, where the inputs came from, and one digest of all."""
     table(["output", "dtype", "shape"], [[name, x.dtype, list(x.shape)] for name, x in found.outputs.items()])
     if found.made_up is not None:
-        extents = "".join(f", {name}={extent}" for name, extent in found.made_up.items())
+        extents = "".join(f", {printable(name)}={extent}" for name, extent in found.made_up.items())
         _out.print(f"inputs made up from seed {found.seed}{extents}; --input gives your own")
     _out.print(f"digest {found.digest} (isa {found.isa})")
 
@@ -158,7 +159,7 @@ def report(found: Verification, compared: Comparison | None) -> None:
     if compared is not None:
         _out.print(
             f"against {compared.runtime}: largest difference {compared.absolute:.3g} absolute, {compared.ulp} ulp,"
-            f" in output {compared.output}"
+            f" in output {printable(compared.output)}"
         )
     colour = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
     _out.print(Text(verdict, colour))

@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from samebits.errors import ShapeError
+from samebits.errors import ShapeError, printable
 from samebits.frozen import dataclass
 
 __all__ = [
@@ -163,7 +163,8 @@ class Dim:
             text += sign + "*".join(factors)
         return text
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return printable(str(self))
 
 
 Size = int | Dim

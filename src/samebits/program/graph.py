@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits.errors import ModelError, ShapeError
+from samebits.errors import ModelError, ShapeError, printable
 from samebits.frozen import dataclass
 from samebits.operations import dim, registry
 from samebits.operations.fact import Fact
@@ -205,7 +205,7 @@ class Program:
         if "sha256" not in self._digests:
             import hashlib  # which a start does without
 
-            state = hashlib.sha256(str(self).encode())
+            state = hashlib.sha256("\n".join(self._lines()).encode())
             for name in sorted(self.constants):
                 constant = self.constants[name]
                 state.update(f"{name} {constant.dtype} {constant.shape}".encode())
@@ -218,6 +218,10 @@ class Program:
         return self._digests["sha256"]
 
     def __str__(self) -> str:
+        return "\n".join(map(printable, self._lines()))
+
+    def _lines(self) -> list[str]:
+        """The text, with names as they are."""
         lines = [f"program {self.name}"]
         lines += [f"  input {name}: {self.facts[name]}" for name in self.input_names]
         used = live(self.nodes, self.output_names)
@@ -231,7 +235,7 @@ class Program:
             words = [*node.inputs, *([str(node.attributes)] if node.attributes is not None else [])]
             lines.append(f"  {made} = {node.operation}({', '.join(words)})")
         lines += [f"  output {name}" for name in self.output_names]
-        return "\n".join([*lines, *(f"  transform {name}" for name in self.transforms)])
+        return [*lines, *(f"  transform {name}" for name in self.transforms)]
 
 
 def unused(facts: Mapping[str, Fact], name: str) -> str:

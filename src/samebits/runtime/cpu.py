@@ -16,7 +16,7 @@ import numpy as np
 from samebits import hot
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, SamebitsError, in_short, message
+from samebits.errors import OptionError, SamebitsError, in_short, message, printable
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
@@ -362,7 +362,7 @@ class Session:
 
 def plan_text(origin: str, plan: Plan) -> str:
     """A kernel's plan, under the nodes of the model that it stands for."""
-    return "\n  ".join([origin, *str(plan).split("\n")])
+    return "\n  ".join([printable(origin), *str(plan).split("\n")])
 
 
 def _packed(names: Sequence[str], values: Sequence[Value]) -> frozenset[str]:

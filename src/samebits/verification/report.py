@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from samebits.errors import printable
 from samebits.frozen import dataclass
 from samebits.verification.proof import Proof
 
@@ -133,7 +134,7 @@ class Verification:
         lines.append(
             f"no sizes were tried for which a run has more than {self.most_elements} elements in all its values"
         )
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, printable(self.verdict)])
 
 
 def _said(axis: TriedAxis) -> str:
@@ -142,5 +143,6 @@ def _said(axis: TriedAxis) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns two blanks apart, as wide as they need to be."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    return ["  ".join(x.ljust(width) for x, width in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)]
+    lines = [[*map(printable, row)] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in lines) for i in range(len(header))]
+    return ["  ".join(x.ljust(width) for x, width in zip(row, widths, strict=True)).rstrip() for row in lines]
