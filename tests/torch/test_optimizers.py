@@ -155,6 +155,28 @@ def test_clipping_is_the_contract_and_near_torchs() -> None:
     assert st.clip_grad_norm_([torch.nn.Parameter(torch.zeros(3))], 1.0) == 0
 
 
+@pytest.mark.parametrize("kinds", [("float64", "float64"), ("float32", "float64"), ("float64", "bfloat16")])
+def test_clipping_where_a_gradient_is_of_float64_is_computed_in_float64(kinds: tuple[str, str]) -> None:
+    """The norm of numbers of 1e100 is no infinity, which would make all of them 0."""
+    for factor in (1.0, 1e100):
+        parameters = []
+        for i, kind in enumerate(kinds):
+            dtype = getattr(torch, kind)
+            p = torch.nn.Parameter(torch.zeros(33, dtype=dtype))
+            p.grad = (normal(i, 33).double() * (factor if kind == "float64" else 1.0)).to(dtype)
+            parameters.append(p)
+        known = [p.grad.double().numpy().copy() for p in parameters if p.grad is not None]
+        wide = [np.float64 if kind == "float64" else np.float32 for kind in kinds]
+        norm = st.clip_grad_norm_(parameters, 3.0)
+        sums = [due.total((g.astype(w) * g.astype(w))[None])[0, 0] for g, w in zip(known, wide, strict=True)]
+        expected = np.sqrt(due.total(np.array([sums], np.float64))[0, 0])
+        scale = np.minimum(3.0 / (expected + 1e-6), 1.0)
+        assert (norm.dtype, norm.item()) == (torch.float64, expected)
+        for p, g, w in zip(parameters, known, wide, strict=True):
+            assert p.grad is not None
+            assert torch.equal(p.grad, torch.from_numpy(g.astype(w) * w(scale)).to(p.dtype))
+
+
 def test_small_gradients_stay_as_they_are() -> None:
     p = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
     p.grad = torch.tensor([1e-3, -2e-3, 0.0], dtype=torch.bfloat16)

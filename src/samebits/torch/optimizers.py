@@ -351,7 +351,7 @@ def _lies_apart(x: Tensor, name: str) -> bool:
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale gradients so that their 2-norm together is at most max_norm, as `torch.nn.utils.clip_grad_norm_`.
 
-    Returns: the norm before, float32.
+    Returns: the norm before, float32, or float64 where a gradient is.
     Raises:  OptionError for a max_norm that is negative. LayoutError for a gradient whose elements share memory.
              DeviceError for one that is not on the host.
     """
@@ -373,11 +373,11 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
             squares.append(optimizing.sum_of_squares(g, threads=many))
         except SamebitsError as error:
             raise error.renamed("clip_grad_norm_", f"gradient {i}") from error
-    each = torch.stack([x if x.dtype is torch.float32 else x.float() for x in squares])
-    norm = elementwise.sqrt(rows.sum(each))
+    widest = max((x.dtype for x in squares), key=lambda dtype: dtype.itemsize)
+    norm = elementwise.sqrt(rows.sum(torch.stack([x.to(widest) for x in squares])))
     scale = elementwise.minimum(elementwise.divide(float(max_norm), elementwise.add(norm, 1e-6)), 1.0)
-    for g in found:
-        optimizing.scaled(g, scale.double() if g.dtype is torch.float64 else scale, out=g, threads=many)
+    for g, square in zip(found, squares, strict=True):
+        optimizing.scaled(g, scale.to(square.dtype), out=g, threads=many)
     return norm  # type: ignore[no-any-return]
 
 
