@@ -200,7 +200,8 @@ def others(isa: str, threads: int) -> Rows:
     torch.set_num_threads(threads)
     rows = Rows()
     for dtype in DTYPES.values():
-        for theirs in (nn.LayerNorm(768), nn.GELU(), nn.ReLU(), nn.Softmax(-1), nn.LogSoftmax(-1)):
+        norms = nn.LayerNorm(768), nn.RMSNorm(768)
+        for theirs in (*norms, nn.GELU(), nn.SiLU(), nn.ReLU(), nn.Softmax(-1), nn.LogSoftmax(-1)):
             x, dy = torch.randn(512, 768, dtype=dtype).requires_grad_(), torch.randn(512, 768, dtype=dtype)
             modules = _pair(theirs.to(dtype), _converted)
             with sb.use_isa(isa):

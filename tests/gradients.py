@@ -146,6 +146,20 @@ def gelu_gradient(x: Array, y: Array, dy: Array) -> Array:
     return dy * (c + x * p)
 
 
+def tanh(x: Array) -> Array:
+    """As `exp`."""
+    if x.dtype == np.float64:
+        return sequences.MEANINGS["tanh"](x)
+    return np.tanh(x.astype(np.float64)).astype(np.float32)
+
+
+def gelu_tanh_gradient(x: Array, y: Array, dy: Array) -> Array:
+    half, one, root = x.dtype.type(0.5), x.dtype.type(1), constant(x, 0x3F4C422A, 0x3FE9884533D43651)
+    t = tanh(root * (x + constant(x, 0x3D372713, 0x3FA6E4E26D4801F7) * ((x * x) * x)))
+    q = root * (one + constant(x, 0x3E095D4F, 0x3FC12BA9D1F60179) * (x * x))
+    return dy * (half * (one + t) + (half * x) * ((one - t * t) * q))
+
+
 def sigmoid(x: Array) -> Array:
     """As `exp`."""
     if x.dtype == np.float64:

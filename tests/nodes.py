@@ -189,6 +189,10 @@ def _rms_norm(p: ProgramBuilder, x: Value, weight: Value | None = None, eps: flo
     return p.rows(composites.rms_norm(weight is not None, rounded, dtype), x, *scale)[0]
 
 
+def _gelu(p: ProgramBuilder, x: Value, approximate: str = "none") -> Value:
+    return _composite(composites.gelu_tanh if approximate == "tanh" else composites.gelu)(p, x)
+
+
 # -- products -------------------------------------------------------------------------------------------------------
 def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
@@ -351,7 +355,7 @@ NODES: Mapping[str, Callable[..., Value]] = {
     **{name: _composite(make) for name, make in COMPOSED.items()},
     **{name: _reduced(name) for name in ("sum", "prod", "mean", "max", "min")}, "var": _var,
     **{f"cum{kind}": _scan(kind) for kind in ("sum", "prod", "max", "min")},
-    "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "silu": _composite(activations.silu),
+    "where": _where, "cast": _cast, "gelu": _gelu, "silu": _composite(activations.silu),
     "relu": _composite(composites.relu),
     "softmax": _softmax, "log_softmax": _log_softmax, "layer_norm": _layer_norm,
     "rms_norm": _rms_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,

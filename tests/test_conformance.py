@@ -67,7 +67,8 @@ def run(case, threads):
         names = ("elements", "scales", "zero_points", "global_scale")
         parts = [elements.read(q.parts[name].buffer.array(), q.parts[name].layout) for name in names if name in q.parts]
         return np.concatenate([np.atleast_1d(part).view(np.uint8).ravel() for part in parts])
-    return function(*x, threads=threads)
+    options = {"approximate": case["approximate"]} if "approximate" in case else {}
+    return function(*x, **options, threads=threads)
 
 
 def test_file_lists_the_cases_of_the_tool():
@@ -368,6 +369,14 @@ def rms_norm(row, weight):
     return [float32(Fraction(a) * Fraction(b)) for a, b in zip(y, weight, strict=True)]
 
 
+def gelu_tanh(x):
+    """numerics.md section 7, each step of NumPy rounded once; the tanh by MPFR."""
+    x = x.astype(np.float32)
+    c, r = (np.uint32(code).view(np.float32) for code in (0x3D372713, 0x3F4C422A))
+    t = by_mpfr("tanh", (r * (x + c * ((x * x) * x))).astype(np.float64)).astype(np.float32)
+    return ((np.float32(0.5) * x) * (np.float32(1) + t)).astype(np.float64)
+
+
 OF_SCALED_ROWS = {"softmax": softmax, "log_softmax": log_softmax, "layer_norm": layer_norm, "rms_norm": rms_norm}
 
 
@@ -459,6 +468,8 @@ def by_others(case):
             return coded(np.array(found), kind)
         if name in OF_ROWS:
             return coded(np.array([OF_ROWS[name](row) for row in wide[0].tolist()]), kind)
+        if name == "gelu" and "approximate" in case:
+            return coded(gelu_tanh(wide[0]), kind)
         if name in OF_MPFR:
             return coded(by_mpfr(name, *wide), kind)
         if name == "silu":

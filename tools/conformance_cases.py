@@ -367,4 +367,8 @@ CASES: list[dict[str, Any]] = [
             610,
         )
     ),
+    *(
+        {"operation": "gelu", "shape": [1031], "dtype": kind, "approximate": "tanh", "seed": seed}
+        for seed, kind in enumerate(["float32", "bfloat16"], 618)
+    ),
 ]  # fmt: skip

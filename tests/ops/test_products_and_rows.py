@@ -102,12 +102,14 @@ def test_composites_give_the_reference_bits(isa, n):
     x, w, bias = normal(3, n), normal(n, seed=1), normal(n, seed=2)
     with use_isa(isa):
         made = [sb.softmax(x), sb.layer_norm(x, w, bias), sb.layer_norm(x, w), sb.layer_norm(x), sb.gelu(x)]
+        made.append(sb.gelu(x, approximate="tanh"))
     expected = [
         reduce.reference(composites.softmax(), x, axes=(-1,))[0],
         reduce.reference(composites.layer_norm(True, True, 1e-5), x, w, bias, axes=(-1,))[0],
         reduce.reference(composites.layer_norm(True, False, 1e-5), x, w, axes=(-1,))[0],
         reduce.reference(composites.layer_norm(False, False, 1e-5), x, axes=(-1,))[0],
         elementwise.reference(composites.gelu(), x)[0],
+        elementwise.reference(composites.gelu_tanh(), x)[0],
     ]
     assert [y.tobytes() for y in made] == [y.tobytes() for y in expected]
 

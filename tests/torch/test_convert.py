@@ -110,7 +110,6 @@ def test_what_stays_torchs_is_named() -> None:
         ("0", "torch computes it"),
         ("1", "Own is a class of its own; derive it from samebits.torch.Linear"),
         ("2", "Embedding: max_norm is 1.0, must be None; leave it out, or keep torch's module"),
-        ("4", "GELU: approximate is 'tanh', must be 'none'; leave it out, or keep torch's module"),
     )
 
 

@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "sum": (lambda x: st.sum(x, 1), (X,)),
     "mean": (st.mean, (X,)),
     "quantised": (QUANTISED, (torch.randn(2, 64),)),
+    "gelu_tanh": (lambda x: st.gelu(x, approximate="tanh"), (X,)),
     **{
         name: (getattr(st, name), (X.abs(),))
         for name in ("exp", "log", "erf", "gelu", "relu", "sigmoid", "silu", "tanh")

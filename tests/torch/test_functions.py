@@ -31,6 +31,8 @@ ELEMENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., 
     "exp": (st.exp, torch.exp, due.exp_gradient), "log": (st.log, torch.log, due.log_gradient),
     "erf": (st.erf, torch.erf, due.erf_gradient), "relu": (st.relu, torch.relu, due.relu_gradient),
     "gelu": (st.gelu, F.gelu, due.gelu_gradient), "sigmoid": (st.sigmoid, torch.sigmoid, due.sigmoid_gradient),
+    "gelu_tanh": (lambda x: st.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh"),
+                  due.gelu_tanh_gradient),
     "tanh": (st.tanh, torch.tanh, due.tanh_gradient), "silu": (st.silu, F.silu, due.silu_gradient),
 }  # fmt: skip
 ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
@@ -348,7 +350,7 @@ NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @isas.in_turn("row, dtype", FLOATS, 0, among=isas.COMPILED_ROWS)
 def test_rows_and_layouts_change_no_gradient(row: Any, dtype: torch.dtype) -> None:
     x, dy = normal(0, 40, 3).abs().to(dtype) + 0.5, normal(1, 40, 3).to(dtype)
-    for name in ("softmax", "log_softmax", "layer_norm", "gelu", "erf", "silu"):
+    for name in ("softmax", "log_softmax", "layer_norm", "rms_norm", "gelu", "gelu_tanh", "erf", "silu"):
         y, dense = NODES[name](x), x.clone().requires_grad_()
         (dx,) = torch.autograd.grad(NODES[name](dense), dense, dy)
         for operand in (x.T.contiguous().T, torch.stack([x, x + 1], -1)[..., 0]):

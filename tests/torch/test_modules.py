@@ -76,14 +76,15 @@ def test_embedding_refuses_what_it_has_not(options: dict[str, object], text: str
 def test_activations_are_the_functions() -> None:
     x = torch.randn(3, 4)
     for module, expected in (
-        (st.GELU(), st.gelu(x)), (st.ReLU(inplace=True), st.relu(x)), (st.Softmax(0), st.softmax(x, 0)),
+        (st.GELU(), st.gelu(x)), (st.GELU("tanh"), st.gelu(x, approximate="tanh")),
+        (st.ReLU(inplace=True), st.relu(x)), (st.Softmax(0), st.softmax(x, 0)),
         (st.Softmax(), st.softmax(x, -1)), (st.LogSoftmax(-1), st.log_softmax(x)), (st.Sigmoid(), st.sigmoid(x)),
         (st.Tanh(), st.tanh(x)), (st.SiLU(inplace=True), st.silu(x)),
     ):  # fmt: skip
         assert torch.equal(module(x), expected)
     with pytest.raises(OptionError) as caught:
-        st.GELU("tanh")
-    assert str(caught.value) == "GELU: approximate is 'tanh', must be 'none'; leave it out, or keep torch's module"
+        st.GELU("sigmoid")
+    assert str(caught.value) == "GELU: approximate is 'sigmoid', must be none or tanh; leave it out for the one by erf"
 
 
 def model() -> nn.Sequential:

@@ -26,7 +26,7 @@ INDICES, ENDS = torch.tensor([[0, 2], [1, 2]]), torch.tensor([1, 4], dtype=torch
 X, ROW = normal(4, 6), normal(6)
 # A weight [3, 64] of four bits.
 CODES, SCALES = torch.arange(96, dtype=torch.uint8).reshape(3, 32), normal(3, 2).detach()
-ELEMENTS = ("exp", "log", "erf", "gelu", "relu", "sigmoid", "silu", "tanh")
+ELEMENTS = ("exp", "log", "erf", "gelu", "gelu_tanh", "relu", "sigmoid", "silu", "tanh")
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [(X, normal(3, 6), normal(3), 128, 1, "sb1"), (normal(2, 4, 6), normal(3, 6), None, 16, 2, "sb1"),
                (ROW, normal(3, 6), None, 128, 1, "sb1")],

@@ -147,6 +147,8 @@ ARGUMENTS: list[tuple[Any, type[SamebitsError], str]] = [
     (lambda: st.softmax(3), DTypeError, f"softmax: input type is int, {TENSOR}"),
     (lambda: st.sum(X, 1.0), LayoutError, "sum: dim is 1.0, must be a tuple of integers; write it as a tuple"),
     (lambda: st.mean(X.int()), DTypeError, f"mean: input dtype is int32, must be {NAMES}; convert it first"),
+    (lambda: st.gelu(X, approximate="fast"), OptionError,
+     "gelu: approximate is 'fast', must be none or tanh; leave it out for the one by erf"),
     (lambda: st.layer_norm(X, 7), ShapeError,
      "layer_norm: normalized_shape is 7, must be a tuple of extents; pass input.shape[-1:]"),
     (lambda: st.layer_norm(X, [7.0]), ShapeError,

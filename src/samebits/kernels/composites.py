@@ -7,7 +7,6 @@ A composite of a float narrower than float32 computes in float32 and rounds at i
 from __future__ import annotations
 
 import functools
-import math
 
 from samebits import dtypes
 from samebits.dtypes import DType, float32
@@ -37,13 +36,7 @@ def gelu_tanh(dtype: DType = float32) -> Expression:
     r is 0x3F4C422A and c 0x3D372713, in float64 0x3FE9884533D43651 and 0x3FA6E4E26D4801F7.
     """
     chain = Chain()
-    x = taken(chain, dtype)
-    cube = chain.apply("mul", chain.apply("mul", x, x), x)
-    inner = chain.apply("add", x, chain.apply("mul", chain.constant(0.044715, x.dtype), cube))
-    grown = chain.apply("tanh", chain.apply("mul", chain.constant(math.sqrt(2 / math.pi), x.dtype), inner))
-    half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
-    product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
-    return chain.finish(given(chain, product, dtype))
+    return chain.finish(given(chain, gelus.gelu_tanh(chain, taken(chain, dtype)), dtype))
 
 
 @functools.cache

@@ -105,6 +105,14 @@ def gelu(dtype: DType, _: DType) -> Expression:
 
 
 @functools.cache
+def gelu_tanh(dtype: DType, _: DType) -> Expression:
+    """That of gelu by tanh, of the inputs x and dy, as `kernels.gelu.gradient_tanh` writes it."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    return chain.finish(given(chain, gelus.gradient_tanh(chain, x, dy), dtype))
+
+
+@functools.cache
 def softmax(dtype: DType, _: DType) -> Expression:
     """y * (dy - sum(dy * y)) of the inputs y and dy."""
     chain = Chain()

@@ -11,7 +11,7 @@ import numpy as np
 
 from samebits import dtypes, elements
 from samebits.dtypes import DType
-from samebits.errors import DTypeError
+from samebits.errors import DTypeError, OptionError, shown
 from samebits.kernels import activations, arithmetic, composites, functions
 from samebits.kernels.expression import Expression
 from samebits.operations.elementwise import Map, single
@@ -268,16 +268,30 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
 
 
 @remembered
-def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
+def gelu(x: Any, *, approximate: str = "none", out: Any = None, threads: int | None = None) -> Any:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings, and an erf that is correctly rounded in float32.
 
-    Args:    x: an array of floats; narrower ones than float32 are rounded once at the end.   out: for the result.
+    Args:    x: an array of floats; narrower ones than float32 are rounded once at the end.
+             approximate: "tanh" for (0.5 * x) * (1 + tanh(0x3F4C422A * (x + 0x3D372713 * ((x * x) * x)))).
+             out: for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 7.
+    Raises:  DTypeError if x is of another dtype, OptionError.   Bits: numerics.md section 7.
     """
     call = Call("gelu", x, threads)
     tensor = taken(call, "x", x, "erf")
-    return apply(call, composites.gelu(tensor.dtype), [tensor], out)
+    make = composites.gelu_tanh if is_by_tanh("gelu", approximate) else composites.gelu
+    return apply(call, make(tensor.dtype), [tensor], out)
+
+
+def is_by_tanh(call: str, approximate: object) -> bool:
+    """Whether gelu is the one by tanh.
+
+    Raises:  OptionError if approximate is neither "none" nor "tanh".
+    """
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        remedy = "leave it out for the one by erf"
+        raise OptionError(call, "approximate", "", shown(approximate), "none or tanh", remedy)
+    return approximate == "tanh"
 
 
 @remembered

@@ -40,8 +40,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ELEMENTS = {"exp": gradients.exp, "log": gradients.log, "erf": gradients.erf, "relu": gradients.relu,
-             "gelu": gradients.gelu, "sigmoid": gradients.sigmoid, "silu": gradients.silu,
-             "tanh": gradients.tanh}  # fmt: skip
+             "gelu": gradients.gelu, "gelu_tanh": gradients.gelu_tanh, "sigmoid": gradients.sigmoid,
+             "silu": gradients.silu, "tanh": gradients.tanh}  # fmt: skip
 _ROWS = {"softmax": gradients.softmax, "log_softmax": gradients.log_softmax}
 _SCALES = {"mul": gradients.scaled, "div": gradients.divided}
 # Bytes that the C library clears past the caches, in nine tenths of the time that one thread's stores take.

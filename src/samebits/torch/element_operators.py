@@ -10,24 +10,28 @@ from samebits.ops import elementwise, training
 from samebits.ops.memo import itself
 from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, of_memory
 
-__all__ = ["erf", "exp", "gelu", "log", "relu", "scaled", "sigmoid", "silu", "tanh"]
+__all__ = ["erf", "exp", "gelu", "gelu_tanh", "log", "relu", "scaled", "sigmoid", "silu", "tanh"]
 
 
-def _function(name: str, keeps_result: bool) -> Any:
-    """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`."""
-    compute, gradient = itself(getattr(elementwise, name)), itself(training.element_gradient)
+def _function(name: str, keeps_result: bool, call: str = "", **options: Any) -> Any:
+    """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`.
+
+    Args:    call: the eager function, if it is not called alike, and its options.
+    """
+    compute, gradient = itself(getattr(elementwise, call or name)), itself(training.element_gradient)
+    call = call or name
 
     @of_memory
     def of_host(x: Tensor, threads: int) -> Any:
-        check_tensor(name, "input", x)
-        return compute(x, threads=threads)
+        check_tensor(call, "input", x)
+        return compute(x, threads=threads, **options)
 
     @of_memory
     def slope_of_host(kept: Tensor, dy: Tensor, threads: int) -> Any:
         return gradient(name, kept, dy, threads=threads)
 
     def shapes(x: Tensor) -> Tensor:
-        check_tensor(name, "input", x)
+        check_tensor(call, "input", x)
         return x.new_empty(x.shape)
 
     def keeps(inputs: tuple[Any, ...], result: Any, needs: Any) -> tuple[Tensor, ...]:
@@ -58,6 +62,7 @@ exp = _function("exp", True)
 log = _function("log", False)
 erf = _function("erf", False)
 gelu = _function("gelu", False)
+gelu_tanh = _function("gelu_tanh", False, "gelu", approximate="tanh")
 relu = _function("relu", True)
 sigmoid = _function("sigmoid", True)
 silu = _function("silu", False)

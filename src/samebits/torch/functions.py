@@ -9,6 +9,7 @@ from torch import Tensor
 
 from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
+from samebits.ops.elementwise import is_by_tanh
 from samebits.shapes import check_flag, check_index, check_integers
 from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import element_operators as elements
@@ -51,9 +52,13 @@ def relu(input: Tensor) -> Tensor:
 
 
 @whole
-def gelu(input: Tensor) -> Tensor:
-    """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; floats."""
-    return elements.gelu(input)  # type: ignore[no-any-return]
+def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
+    """x/2 * (1 + erf(x / sqrt(2))), or by tanh, as `torch.nn.functional.gelu`; floats.
+
+    Raises:  OptionError for another approximation than "none" and "tanh", and as `linear`.
+    """
+    function = elements.gelu_tanh if is_by_tanh("gelu", approximate) else elements.gelu
+    return function(input)  # type: ignore[no-any-return]
 
 
 @whole

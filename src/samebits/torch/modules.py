@@ -7,6 +7,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from samebits.errors import OptionError, shown
+from samebits.ops.elementwise import is_by_tanh
 from samebits.shapes import check_type
 from samebits.torch import functions, products
 
@@ -70,16 +71,16 @@ class Embedding(nn.Embedding):
 class GELU(nn.GELU):
     """`torch.nn.GELU` with the bits of numerics.md sections 5 and 7.
 
-    Raises:  OptionError for an approximation.
+    Raises:  OptionError for another approximation than "none" and "tanh".
     """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate)
-        check(self)
+        is_by_tanh("GELU", approximate)
 
     def forward(self, input: Tensor) -> Tensor:
-        """0.5 * input * (1 + erf(input / sqrt(2)))."""
-        return functions.gelu(input)
+        """0.5 * input * (1 + erf(input / sqrt(2))), or by tanh."""
+        return functions.gelu(input, approximate=self.approximate)
 
 
 class ReLU(nn.ReLU):
@@ -130,7 +131,7 @@ class LogSoftmax(nn.LogSoftmax):
         return functions.log_softmax(input, -1 if self.dim is None else self.dim)
 
 
-_PLAIN = (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False), ("approximate", "none"))
+_PLAIN = (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False))
 
 
 def check(module: nn.Module) -> None:
