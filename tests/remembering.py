@@ -5,13 +5,14 @@ import pytest
 from samebits import hot
 from samebits.kernels import gemm
 from samebits.native import calls
-from samebits.ops import memo
+from samebits.ops import memo, rebound
 
 
 def forget() -> None:
     """Every call is the first again."""
     memo._memos.clear()
     calls._records.clear()
+    rebound.forget()
 
 
 def in_emitted_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_remembered_integers_are_told_apart_by_all_their_bits(way):
 
 
 def test_what_is_remembered_is_bounded(way, monkeypatch):
-    monkeypatch.setattr(memo, "_MEMOS", 5)
+    monkeypatch.setattr(memo, "_MEMOS", 2)  # fewer than calls of a class that are planned before one is recorded
     monkeypatch.setattr(calls, "_KEPT", 7)
     memos, records = [], []
     for n in range(1, 40):
@@ -93,7 +93,7 @@ def test_what_is_remembered_is_bounded(way, monkeypatch):
             assert sb.abs(x).tobytes() == np.abs(x).tobytes()
         memos.append(len(memo._memos))
         records.append(len(calls._records))
-    assert max(memos) == 5
+    assert max(memos) == 2
     assert max(records) == (7 if way == "emitted" else 0)
 
 

@@ -18,6 +18,7 @@ from samebits.native.objects import ARRAY, WARNS, WRITABLE
 
 __all__ = [
     "ADDRESSES",
+    "ADDRESS_BITS",
     "DLTENSOR",
     "IS_MEMORY",
     "MOST",
@@ -27,6 +28,7 @@ __all__ = [
     "PLACES",
     "RESULT",
     "ROOM",
+    "SMALL",
     "ClassSlots",
     "descriptions",
 ]
@@ -47,8 +49,8 @@ OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = itertools.accumulate(
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48
 # Addresses have so many bits. A word of a key whose last byte has the bit `_SHORT` holds a whole text; one with the bit
-# `_SMALL` an integer of at most as many bits as an address.
-_ADDRESS_BITS, _SHORT, _SMALL = 48, 0x80, 1 << 62
+# `SMALL` an integer of at most as many bits as an address.
+ADDRESS_BITS, _SHORT, SMALL = 48, 0x80, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _array(m: Module) -> None:
 
 def _with(f: Function, address: CValue, number: CValue) -> CValue:
     """A word of an address and a number above its bits."""
-    return f.as_(address, "i64") + number * (1 << _ADDRESS_BITS)
+    return f.as_(address, "i64") + number * (1 << ADDRESS_BITS)
 
 
 def _steps(f: Function, key: CValue, rank: CValue, shape: CValue, strides: CValue) -> CValue:
@@ -326,8 +328,8 @@ def _described(m: Module) -> None:
         f.ret(count + 1)
     with f.when(type == f.state("int_type")):
         number = _integer(f, x)
-        f.store(number | _SMALL, key)
-        with f.when(f.unsigned_below(number, 1 << _ADDRESS_BITS)):
+        f.store(number | SMALL, key)
+        with f.when(f.unsigned_below(number, 1 << ADDRESS_BITS)):
             f.ret(1)
         f.store(type, key)
         f.store(number, key, 8)

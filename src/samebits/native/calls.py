@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import operator
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
 from samebits.native.table import FIXED, HEADER, RESULT, STEP, WORKSPACE, Bound, CallPlace, Table
 from samebits.tensor import Tensor
 
-__all__ = ["MakerOf", "Span", "forget", "known", "like", "record", "share", "steps"]
+__all__ = [
+    "MakerOf", "Span", "forget", "head_of", "kept", "known", "like", "pool_address", "put_place", "put_record",
+    "record", "share", "steps",
+]  # fmt: skip
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
@@ -161,34 +165,65 @@ def record(
     for step, start in enumerate(table.starts):
         patches.append((HEADER + STEP * step + 1, FRAME, 8 * start))
     shared_bytes = table.scratch_bytes * table.threads
-    patches.append((2, BLOCK, 0))
-    named = {WORKSPACE: (BLOCK, shared_bytes)}
-    named |= {RESULT - number: (call_text.RESULT + number, 0) for number in range(len(made))}
-    for slot, (number, begin) in enumerate(places):
-        source, start = named.get(number, (number, 0))
+    for slot, place in enumerate(places):
         for at, offset in table.moves(slot):
-            if number == FIXED:
-                words[at] = begin + offset
-            else:
-                patches.append((at, source, start + begin + offset))
+            put_place(words, patches, at, place, offset, shared_bytes)
+    found = [
+        *head_of(words, patches, shared_bytes, workspace_bytes, misaligned, status_bytes, target, len(bounds)),
+        *words,
+    ]
+    for some in (*patches, *(target or ((), ()))[1], *bounds):
+        found.extend(some)
+    workers = pool_address if table.shares else None
+    put_record(key, (array("q", found).tobytes(), tuple(made), workers, table.threads, keep))
+
+
+def put_place(
+    words: MutableSequence[int], patches: list[tuple[int, int, int]], at: int, place: CallPlace, offset: int,
+    shared_bytes: int,
+) -> None:  # fmt: skip
+    """Have a word of a table be the address so many bytes behind a place; that of a fixed one is known.
+
+    Args:    shared_bytes: what the threads have of the block before the workspace.
+    """
+    number, begin = place
+    if number == FIXED:
+        words[at] = begin + offset
+    elif number == WORKSPACE:
+        patches.append((at, BLOCK, shared_bytes + begin + offset))
+    else:
+        source = call_text.RESULT + RESULT - number if number <= RESULT else number
+        patches.append((at, source, begin + offset))
+
+
+def head_of(
+    words: Sequence[int], patches: list[tuple[int, int, int]], shared_bytes: int, workspace_bytes: int,
+    misaligned: int, status_bytes: int = 0, target: tuple[Span, Sequence[Span]] | None = None, bounds: int = 0,
+) -> list[int]:  # fmt: skip
+    """The words of a record before those of its table; the patches get one for the block, and their order."""
+    patches.append((2, BLOCK, 0))
+    patches.sort(key=operator.itemgetter(0))
     own, others = target or ((-1, 0, 0), ())
-    head = {
+    found = {
         "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "status": shared_bytes,
         "status_words": status_bytes // 8, "words": len(words),
         "patches": len(patches), "target": own[0], "low": own[1], "high": own[2], "others": len(others),
-        "bounds": len(bounds),
+        "bounds": bounds,
     }  # fmt: skip
-    words = array("q", [head[name] for name in HEAD]) + words
-    for some in (*patches, *others, *bounds):
-        words.extend(some)
-    workers = _pool_address if table.shares else None
-    _keep(key, (words.tobytes(), tuple(made), workers, table.threads, keep))
+    return [found[name] for name in HEAD]
 
 
-def _keep(key: bytes, found: tuple[Any, ...]) -> None:
+def put_record(key: bytes, found: tuple[Any, ...]) -> None:
+    """Keep the words of a call, what makes its results, what gives the pool, threads, and what the key tells of."""
     if len(_records) >= _KEPT:
         _records.clear()
     _records[key] = found
+
+
+def kept(key: bytes) -> tuple[bytes, object] | None:
+    """The words of the record of a key, and who keeps alive what these and it tell by addresses alone."""
+    found = _records.get(key)
+    return None if found is None else (found[0], found[-1])
 
 
 def share(key: bytes, known: bytes, numbers: Sequence[int], keep: object) -> None:
@@ -207,7 +242,7 @@ def share(key: bytes, known: bytes, numbers: Sequence[int], keep: object) -> Non
     for place in (*range(at + 1, bounds, 3), *range(bounds, len(words), 4)):
         if words[place] < len(numbers):
             words[place] = numbers[words[place]]
-    _keep(key, (words.tobytes(), *found[1:-1], (found[-1], keep)))
+    put_record(key, (words.tobytes(), *found[1:-1], (found[-1], keep)))
 
 
 def forget(keys: Iterable[bytes]) -> None:
@@ -223,5 +258,5 @@ def like(layout: Layout, dtype: DType) -> bytes:
     return tensor + struct.pack(f"<{2 * len(shape)}q", *shape, *layout.strides)
 
 
-def _pool_address(threads: int) -> int:
+def pool_address(threads: int) -> int:
     return pool.pool(threads).address

@@ -21,6 +21,7 @@ from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.native import scratch
+from samebits.tape import larger
 
 MAX_THREADS = 255  # what the pool's state word and its sleepers' bits have room for
 # Words before a table's steps, and words of a step.
@@ -33,7 +34,7 @@ _GRABS_A_THREAD = 16
 
 def grain(tasks: int, threads: int) -> int:
     """Tasks that a thread takes at a time."""
-    return max(1, tasks // (threads * _GRABS_A_THREAD)) if threads > 1 else tasks
+    return larger(1, tasks // (threads * _GRABS_A_THREAD)) if threads > 1 else tasks
 
 
 # Where an operand lies: a slot, or a slot and how many bytes from its start.

@@ -17,6 +17,7 @@ from samebits.kernels import spread
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout, Shape
+from samebits.layout.recorded import dense as dense_layout
 from samebits.shapes import broadcast_extents
 
 FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
@@ -105,7 +106,7 @@ def dense(call: str, shape: Sequence[int], dtype: DType) -> Matrix:
     Raises:  LayoutError if there is no memory so large.
     """
     try:
-        found = Layout.dense(shape, width_bits=dtype.width_bits).strides
+        found = dense_layout(tuple(shape), width_bits=dtype.width_bits).strides
     except LayoutError:
         expected, remedy = "one of fewer than 2**63 elements", "multiply parts of the operands"
         raise LayoutError(call, "out", "shape", tuple(shape), expected, remedy) from None

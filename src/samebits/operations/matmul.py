@@ -111,7 +111,9 @@ def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) ->
     refused by what reads it.
     """
     if all(type(size) is int for fact in named.values() for size in fact.shape):
-        lies = {name: Lying.dense(fact.dtype, dim.bind_shape(fact.shape, {})) for name, fact in named.items()}
+        lies: dict[str, Any] = {
+            name: Lying.dense(fact.dtype, dim.bind_shape(fact.shape, {})) for name, fact in named.items()
+        }
         return describe("matmul", options=attributes.options, **lies).dtype
     options = attributes.options
     left = options.a_dtype or named["a"].dtype

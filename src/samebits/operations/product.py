@@ -42,6 +42,7 @@ from samebits.operations.factors import BYTES, HALVES, Factors, factors
 from samebits.operations.lying import Lying, Number, check_dtype, check_shape, dense, matrix
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Block, Lines, Parameter, ProductOperand
+from samebits.tape import cached
 
 # Each makes an expression of one float32 value.
 ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
@@ -91,7 +92,7 @@ class ProductDescription:
     dtype: DType
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def describe(
     call: str, a: Lying, b: Lying | PackedFacts, options: Options = PLAIN, names: Names = MATMUL, *,
     a_scale: Lying | Number | None = None, b_scale: Lying | Number | None = None,

@@ -34,6 +34,7 @@ from samebits.memory import CPU
 from samebits.native.table import FIXED, RESULT, check_threads
 from samebits.ops import memo
 from samebits.ops.recipe import CallOperand, Prepared
+from samebits.ops.recording import Recording, asked
 from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
@@ -44,7 +45,19 @@ WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 class Call:
     """One call of a public function: its name for messages, its operands, and the kind of array it gives back."""
 
-    __slots__ = ("_given", "_indices", "_lists", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
+    __slots__ = (
+        "_asked_by",
+        "_given",
+        "_indices",
+        "_lists",
+        "_out",
+        "_ran",
+        "_recording",
+        "isa",
+        "kind",
+        "name",
+        "threads",
+    )
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
@@ -53,7 +66,10 @@ class Call:
             check_untraced(name)
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
-        self._signature, memo.asked.signature = memo.asked.signature, None
+        self._asked_by, asked.by = asked.by, None
+        self._recording = self._asked_by if type(self._asked_by) is Recording else None
+        if self._recording is not None:
+            self.kind = self._recording.kind
         self._given: list[tuple[str, CallOperand, object]] = []
         self._indices: list[tuple[CallOperand, int]] = []
         self._lists: tuple[str, ...] = ()
@@ -78,7 +94,7 @@ class Call:
             raise DeviceError(self.name, name, "device", buffer.device, "the host", "copy it to the host")
         if buffer.is_closed:
             raise ClosedError(self.name, name, "buffer", "closed", "open", "close it after its last use")
-        number = None if self._signature is None else self._signature.number(x)
+        number = None if self._asked_by is None else self._asked_by.number(x)
         found = CallOperand(tensor, number)
         self._given.append((name, found, buffer.owner))
         return found
@@ -116,6 +132,8 @@ class Call:
         Raises:  ExchangeError, DTypeError, ShapeError or LayoutError if `out` cannot take the result.
         """
         if out is None:
+            if self._recording is not None:
+                return self._recording.output(shape, dtype)
             return CallOperand(Tensor.empty(shape, dtype), RESULT)
         if isinstance(out, np.generic) or not (isinstance(out, Tensor) or hasattr(type(out), "__dlpack__")):
             remedy = "make one with numpy.empty"
@@ -185,22 +203,25 @@ class Call:
     def run(self, prepared: Prepared, *operands: CallOperand) -> None:
         """Run a plan on operands in its order."""
         self._ran.append((prepared, operands))
-        prepared.run([x.tensor.address for x in operands])
+        if self._recording is None:
+            prepared.run([x.tensor.address for x in operands])
 
     def result(self, made: CallOperand) -> Any:
         """The array to return: `out` itself where it was given, else of the first operand's kind.
 
         Raises:  DTypeError or ExchangeError if that kind has no such format.
         """
+        if self._recording is not None:
+            return self._recording.finish(self._ran, made)
         try:
             result = to_kind(made.tensor, self.kind) if self._out is None else self._out
         except (DTypeError, ExchangeError) as error:
             remedy = "pass Tensor.from_any of the array, for a Tensor"
             raise type(error)(self.name, "result", error.fact, error.actual, error.expected, remedy) from None
-        if self._signature is not None and len(self._ran) == 1:
+        if isinstance(self._asked_by, memo.Signature) and len(self._ran) == 1:
             ((prepared, operands),) = self._ran
             given = [x for _, x, _ in self._given]
-            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given, result, self._indices)
+            memo.keep(self._asked_by, self.isa, self.kind, prepared, operands, made, given, result, self._indices)
         self.written()
         return result
 

@@ -5,7 +5,6 @@ Start at `launch`. What is cached is the recipe: a plan with its table, for an o
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from samebits.dtypes import DType
 from samebits.errors import LayoutError, ShapeError
 from samebits.kinds import narrow_storage
 from samebits.layout import Layout, Storage
+from samebits.layout.recorded import dense as dense_layout
 from samebits.native.table import RESULT
 from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
@@ -25,6 +25,7 @@ from samebits.operations.lying import Lying
 from samebits.operations.operation import Operation, PlanTarget, Shape, outside
 from samebits.ops.call import Call
 from samebits.ops.recipe import CallOperand, Prepared
+from samebits.tape import cached
 from samebits.tensor import Tensor
 
 __all__ = ["launch"]
@@ -117,7 +118,7 @@ def _run(
     raise outside(call.name, "", (int(status[0]), int(status[1])), recipe.extents or (), shapes[1])
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _recipe(
     operation: str, attributes: Any, operands: tuple[Lying, ...], out: tuple[Lying, ...] | None, storage: Storage,
     isa: Isa, threads: int,
@@ -150,7 +151,7 @@ def _recipe(
 
 def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
     """The layout of a new value."""
-    return Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
+    return dense_layout(shape, width_bits=dtype.width_bits, storage=storage)
 
 
 def _new(call: Call, shape: Shape, dtype: DType) -> CallOperand:

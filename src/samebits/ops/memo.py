@@ -10,7 +10,6 @@ import contextlib
 import functools
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -19,16 +18,16 @@ import numpy as np
 from samebits import hot
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType, int32, int64
+from samebits.dtypes import int32, int64
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kinds import ArrayKind, is_traced, note_written
-from samebits.layout import Layout, Shape
-from samebits.memory import CPU, address_of, new_array
-from samebits.memory.pages import MAPPED
+from samebits.memory import CPU, address_of
 from samebits.native.table import FIXED, RESULT, WORKSPACE, Bound, CallPlace, Table
-from samebits.ops.recipe import CallOperand, Prepared
-from samebits.tensor import Tensor, in_new_memory
+from samebits.ops.makers import Maker, emitted, maker_of
+from samebits.ops.recipe import CallOperand, Prepared, alignment, places_of
+from samebits.ops.recording import asked
+from samebits.tensor import Tensor
 
 
 class Signature(NamedTuple):
@@ -73,14 +72,6 @@ class RememberedCall(NamedTuple):
         return False
 
 
-class Maker(NamedTuple):
-    """What makes a result: a function of a shape and a dtype of NumPy's, or of a layout and a dtype of ours."""
-
-    make: Any
-    form: Shape | Layout
-    dtype: Any
-
-
 class Memo(NamedTuple):
     """What a call with known kinds, dtypes, shapes, strides and options runs, and on what.
 
@@ -118,16 +109,6 @@ class Memo(NamedTuple):
         return out
 
 
-class _Asked(threading.local):
-    """The call that `remembered` is about to make, for its `Call` to pick up, and what that kept with its result."""
-
-    signature: Signature | None = None
-    kept: tuple[Memo, Any] | None = None
-    # What emitted code knew of calls that a function made for which `as_one` asks: each with its result.
-    recalls: list[tuple[Any, Any, Any, Any]] | None = None
-
-
-asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
 # Emitted code, where there is some: `native.call_text` says what it takes.
@@ -156,14 +137,9 @@ def keep(
     number, made = result.number, result.tensor
     if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
         return
-    starts = {RESULT: _start(made)} | {x.number: _start(x.tensor) for x in given}
-    places = list[CallPlace]()
-    for x in operands:
-        if x.number is None:
-            return
-        is_fixed = x.number == FIXED
-        places.append((x.number, x.tensor.address if is_fixed else _start(x.tensor) - starts[x.number]))
-    unit = max(x.tensor.layout.pitch_bits >> 3 for x in operands)
+    places = places_of(operands, {RESULT: result.start} | {x.number: x.start for x in given if x.number is not None})
+    if places is None:
+        return
     target = None
     if number != RESULT:
         spans = {x.number: _span(x.tensor) for x in given if x.number is not None}
@@ -173,14 +149,10 @@ def keep(
         if x.number is None or x.dtype not in (int32, int64) or not x.tensor.layout.is_contiguous():
             return
         bounds.append((x.number, x.dtype.width_bits // 8, x.tensor.size, extent))
-    found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target, tuple(bounds))
+    maker, misaligned = maker_of(kind, made.shape, made.dtype), alignment(operands) - 1
+    found = Memo(isa, prepared, tuple(places), constants, maker, misaligned, target, tuple(bounds))
     if signature.is_unchanged():
-        asked.kept = found, made_of_it
-
-
-def _start(x: Tensor) -> int:
-    """The byte of its buffer in which x's first element begins; the buffer itself may be closed by now."""
-    return x.layout.offset_bits >> 3
+        asked.kept = found, kind, made_of_it
 
 
 def _span(x: Tensor) -> tuple[int, int]:
@@ -188,20 +160,6 @@ def _span(x: Tensor) -> tuple[int, int]:
     steps = [stride * (extent - 1) for stride, extent in zip(x.layout.strides_bits, x.shape, strict=True)]
     last = x.dtype.width_bits + 7 + sum(step for step in steps if step > 0)
     return sum(step for step in steps if step < 0) >> 3, -(-last >> 3) + 1
-
-
-def _maker(kind: ArrayKind, result: Tensor) -> Maker:
-    """What makes an array like a call's first result, of a dtype that NumPy has."""
-    if kind == "numpy":
-        return Maker(new_array if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
-    layout = Layout.dense(result.shape, width_bits=result.dtype.width_bits)
-    make = _torch if kind == "torch" else in_new_memory
-    return Maker(functools.partial(make, layout.required_bytes), layout, result.dtype)
-
-
-def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
-    """A new torch tensor."""
-    return in_new_memory(size_bytes, layout, dtype).torch()
 
 
 def _of_torch(x: object) -> Tensor | None:
@@ -278,6 +236,10 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             found = known(function, arguments, options)
             if type(found) is not bytes:
                 return found  # type: ignore[no-any-return]
+            if found and _rebound().bind(found, arguments, options):
+                found = known(function, arguments, options)
+                if type(found) is not bytes:
+                    return found  # type: ignore[no-any-return]
             unknown = found
         described = _described(function, arguments, options)
         if described is None:
@@ -294,18 +256,52 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
                 if memo.target is not None:
                     note_written(options["out"])
                 return memo.run(arrays, addresses)  # type: ignore[no-any-return]
-        asked.signature = Signature(key, arrays, function, arguments, options)
+        signature = asked.by = Signature(key, arrays, function, arguments, options)
         try:
             made = function(*arguments, **options)
-            if asked.kept is not None and asked.kept[1] is made:
-                if len(_memos) >= _MEMOS:
-                    _memos.clear()
-                _memos[key] = asked.kept[0]
-            return made
+            kept = asked.kept
         finally:
-            asked.signature = asked.kept = None
+            asked.by = asked.kept = None
+        if kept is not None and kept[2] is made:
+            if len(_memos) >= _MEMOS:
+                _memos.clear()
+            _memos[key] = kept[0]
+            if kept[0].prepared.table.compiled:
+                _met(unknown, signature, kept[0], kept[1])
+        return made
 
     return wrapper
+
+
+@functools.cache
+def _rebound() -> Any:
+    """The room of calls of sizes not met before, which needs what emits code."""
+    from samebits.ops import rebound
+
+    return rebound
+
+
+# By function, how many of its calls were like none before; from so many on they pay.
+_new: dict[object, int] = {}
+_NEW = 3
+
+
+def _met(key: bytes, call: Signature, memo: Memo, kind: ArrayKind) -> None:
+    """A call was like none before. Let calls be bound that differ from it in sizes alone; where there is no emitted
+    code yet, many of a function let it come, as those do that are alike."""
+    if key and memo.target is None and not memo.bounds:
+
+        def own() -> tuple[bytes, object] | None:
+            from samebits.native import calls
+
+            _record(key, memo, call)
+            return calls.kept(key)
+
+        _rebound().met(key, call.function, call.arguments, call.options, kind, memo.places, memo.maker, own)
+    elif known is None:
+        _new[call.function] = count = _new.get(call.function, 0) + 1
+        if count >= _NEW:
+            hot.count_call()
 
 
 def itself(function: Callable[P, R]) -> Callable[P, R]:
@@ -322,6 +318,8 @@ def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
         return None
     inner = function.__wrapped__  # type: ignore[attr-defined]
     found = known(inner, arguments, options, True)
+    if type(found) is bytes and found and _rebound().bind(found, arguments, options):
+        found = known(inner, arguments, options, True)
     if type(found) is bytes:
         return None
     if asked.recalls is not None:
@@ -418,7 +416,7 @@ def teach(
 
     keep = _told(key, owner, arguments, options, *is_memory)
     if keep is not None:
-        made = [_made(_maker(kind, x)) for x in results]
+        made = [emitted(maker_of(kind, x.shape, x.dtype)) for x in results]
         held_on = [held, *keep]
         calls.record(key, table, places, workspace_bytes, misaligned, made, None, held_on, status_bytes=status_bytes)
 
@@ -439,7 +437,7 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
         return
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
     table, workspace_bytes, places = memo.prepared.table, memo.prepared.workspace_bytes, (*memo.places, (WORKSPACE, 0))
-    made, kept = [_made(memo.maker)] if target is None else [], [memo, *keep]
+    made, kept = [emitted(memo.maker)] if target is None else [], [memo, *keep]
     calls.record(key, table, places, workspace_bytes, memo.misaligned, made, target, kept, memo.bounds)
 
 
@@ -462,13 +460,3 @@ def _told(
 def _key(function: object, arguments: tuple[Any, ...], options: dict[str, Any], *is_memory: bool) -> bytes:
     """The key of a call, which is not made: no record is of None."""
     return b"" if known is None else struct.pack("<Q", id(function)) + known(None, arguments, options, *is_memory)[8:]
-
-
-def _made(maker: Maker) -> tuple[Any, Any, Any]:
-    """What makes a result, as emitted code takes it."""
-    from samebits.native import calls
-
-    make, form, dtype = maker
-    if isinstance(form, Layout) and make.func is _torch and make.args[0] < MAPPED:
-        return None, calls.like(form, dtype), None
-    return maker

@@ -6,7 +6,6 @@ an operand lies within bytes and where (`CallOperand.in_bytes`).
 
 from __future__ import annotations
 
-import functools
 import numbers
 from collections.abc import Collection
 from typing import Any
@@ -33,6 +32,7 @@ from samebits.ops.call import Call
 from samebits.ops.quantized_left import quantized_left
 from samebits.ops.quantized_operands import elements, is_quantized, taken_apart
 from samebits.ops.recipe import CallOperand, Prepared
+from samebits.tape import cached
 from samebits.tensor import Tensor
 
 _POINTS = ("a_zero_point", "b_zero_point", "out_zero_point")
@@ -205,7 +205,7 @@ def _planned(given: Arguments, contraction: Contraction, plan: Plan | None) -> P
         raise given.names.worded(call.name, error) from None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _prepared(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Prepared:
     return Prepared(gemm.plan(contraction, isa, threads, machine=machine))
 

@@ -31,6 +31,7 @@ from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
+from samebits.tape import entry
 
 # Chunks of K from which columns of A pay for being turned.
 _TURNED_CHUNKS = 4
@@ -114,6 +115,8 @@ class Choice:
     @property
     def spans(self) -> list[PanelSpan]:
         """The panels of each round."""
+        if self.rounds == 1:  # said by a comparison alone, as `asks`
+            return [PanelSpan(0, self.panels)]
         walks = -(-self.panels // self.wide)
         edges = [min(self.panels, walks * i // self.rounds * self.wide) for i in range(self.rounds + 1)]
         return [PanelSpan(*edge) for edge in itertools.pairwise(edges)]
@@ -409,9 +412,15 @@ def cut_up(
 def rounds_of(c: Contraction, walks: int, walk_bytes: int, sizes: Sizes, caches: Caches) -> int:
     """In how many rounds panels are staged, `walk_bytes` of them for each walk across: each round a part of the third
     cache, unless A would be packed too often."""
-    rounds = max(1, round(walks * walk_bytes / caches.round))
+    rounds = _nearest(walks * walk_bytes, caches.round)
     least = -(-walks // max(1, sizes.staged_bytes // max(1, walk_bytes)))
     return max(1, min(walks, max(least, rounds if (rounds - 1) * c.m <= c.n else 1)))
+
+
+@entry
+def _nearest(size_bytes: int, part_bytes: int) -> int:
+    """In how many parts of about that size."""
+    return max(1, round(size_bytes / part_bytes))
 
 
 def group_of(c: Contraction, engine: Engine, kc: int, nr: int, n_step: int, wide: int, caches: Caches) -> int:

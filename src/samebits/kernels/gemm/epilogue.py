@@ -32,7 +32,8 @@ def _class(source: Source, is_turned: bool) -> str:
     """How a source is read along N, or along M."""
     if isinstance(source, Immediate):
         return IMMEDIATE
-    return {0: REPEATED, 1: ROW}.get(source.row if is_turned else source.column, STRIDED)
+    step = source.row if is_turned else source.column
+    return REPEATED if step == 0 else ROW if step == 1 else STRIDED
 
 
 @dataclass(frozen=True, slots=True)
