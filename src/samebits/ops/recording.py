@@ -22,7 +22,7 @@ from samebits.native.table import RESULT, CallPlace
 from samebits.ops.recipe import CallOperand, Prepared, alignment, places_of
 from samebits.tensor import Tensor
 
-__all__ = ["RecordedCall", "Recording", "asked", "recorded", "stand_in"]
+__all__ = ["RecordedCall", "Recording", "asked", "is_stand_in", "recorded", "stand_in"]
 
 
 class Numbering(Protocol):
@@ -103,6 +103,11 @@ def stand_in(shape: Shape, strides_bits: Shape | None, dtype: DType) -> Tensor:
     if strides_bits is None:
         return Tensor._trusted(_nowhere(), dense(shape, width_bits=dtype.width_bits), dtype)
     return Tensor._trusted(_nowhere(), RecordedLayout.of(shape, strides_bits, 0, dtype.width_bits), dtype)
+
+
+def is_stand_in(x: object) -> bool:
+    """Whether it stands in for an array of a call that is being recorded."""
+    return type(x) is Tensor and x.buffer is _nowhere()
 
 
 def recorded(

@@ -19,6 +19,7 @@ from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, S
 from samebits.frozen import dataclass
 from samebits.native.table import MAX_THREADS
 from samebits.ops import memo
+from samebits.ops.recording import is_stand_in
 from samebits.torch.arguments import check_tensors
 
 __all__ = [
@@ -159,8 +160,12 @@ def threads() -> int:
 def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
     """Raise unless x is of one of the dtypes (the floats where none is given), strided, and on the host.
 
+    What stands in for a tensor while a call is recorded is not looked at: the tensor was.
+
     Raises:  DTypeError, LayoutError, DeviceError.
     """
+    if is_stand_in(x):
+        return
     if x.is_nested:
         remedy = "call its to_padded_tensor(0.0) first"
         raise LayoutError(call, name, "layout", "that of a nested tensor", "torch.strided", remedy)
