@@ -17,7 +17,6 @@ __all__ = [
     "INTEGERS",
     "LIMIT",
     "MAX_RANK",
-    "STAND_INS",
     "broadcast_extents",
     "check_axes",
     "check_extents",
@@ -37,8 +36,6 @@ MAX_RANK = 64
 LIMIT = 1 << 63
 # The types of plain integers, for the quickest check that a tuple holds nothing else.
 INTEGERS = {int}
-# The types of numbers that write down how they were computed (`tape` adds its own), which are not made plain ints.
-STAND_INS: set[type] = set()
 
 
 def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
@@ -50,10 +47,7 @@ def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tup
     except TypeError:
         raise LayoutError(call, name, "", shown(values), "a tuple of integers", "write it as a tuple") from None
     try:
-        kinds = {*map(type, items)}
-        if kinds & STAND_INS and kinds <= INTEGERS | STAND_INS:
-            return items  # type: ignore[return-value]
-        if bool not in kinds:
+        if bool not in map(type, items):
             return tuple(map(operator.index, items))
     except TypeError:
         pass
@@ -68,8 +62,7 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
     shape = check_integers(call, name, values)
     if len(shape) > MAX_RANK:
         raise LayoutError(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes")
-    # Numbers of a tape are not compared with each other, which would say more of them than is asked.
-    if shape and (any(x < 0 for x in shape) if STAND_INS & {*map(type, shape)} else min(shape) < 0):
+    if shape and min(shape) < 0:
         raise LayoutError(call, name, "", shape, "extents of at least 0", "count elements")
     size = math.prod(shape)
     if not size and math.prod(filter(None, shape)) >= LIMIT >> 6:

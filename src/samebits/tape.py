@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 from samebits.frozen import dataclass
-from samebits.shapes import STAND_INS
 
 __all__ = [
     "At", "Pinned", "Recorded", "Tape", "Templates", "Ways", "cached", "entry", "larger", "smaller", "template",
@@ -406,7 +405,6 @@ for _name in ("truediv", "lshift", "and", "or", "xor", "pow"):
         setattr(Recorded, f"__{_side}{_name}__", _pinning(f"__{_side}{_name}__"))
 for _name in ("rrshift", "pos", "invert"):
     setattr(Recorded, f"__{_name}__", _pinning(f"__{_name}__"))
-STAND_INS.add(Recorded)
 
 
 def template(value: Any) -> Any:

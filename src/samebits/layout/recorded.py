@@ -1,22 +1,27 @@
 """Layouts whose extents and strides are numbers of a tape: what is decided by them is written down.
 
-They are layouts in all that plans are asked about. Nothing of them is remembered, as their numbers have no hash. Start
-at `RecordedLayout.of`, for what lies somewhere, and `dense`, for what is new.
+They are layouts in all that plans are asked about. Nothing of them is remembered, as numbers of a strict tape have no
+hash; what they have not of their own ends with `tape.Pinned`. Start at `RecordedLayout.of`, for what lies somewhere,
+and `dense`, for what is new.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
-from samebits.errors import LayoutError
+from samebits.errors import LayoutError, ShapeError
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.affine import Axes, Layout
-from samebits.layout.checks import Storage
+from samebits.layout.checks import Storage, check_pitch
 from samebits.layout.strides import Shape
-from samebits.shapes import STAND_INS, check_extents
+from samebits.shapes import INTEGERS
 
 __all__ = ["RecordedLayout", "dense"]
+
+# Bits of the largest layout.
+_LIMIT = 1 << 63
 
 
 class RecordedLayout(Layout):
@@ -30,9 +35,7 @@ class RecordedLayout(Layout):
     ) -> RecordedLayout:
         """The layout of these facts of one that exists."""
         made = object.__new__(cls)
-        strides = arithmetic.settled(
-            shape, strides_bits, width_bits if storage == "packed" else -(-width_bits // 8) * 8
-        )
+        strides = arithmetic.settled(shape, strides_bits, check_pitch("Layout", width_bits, storage))
         for name, value in zip(Layout.__slots__, (shape, strides, offset_bits, width_bits, storage), strict=True):
             object.__setattr__(made, name, value)
         return made
@@ -41,27 +44,34 @@ class RecordedLayout(Layout):
         return self.of(shape, strides, offset, self.width_bits, self.storage)
 
     def permute(self, axes: Any) -> RecordedLayout:
-        """As that of any layout; so are the others."""
-        return self._view(
-            *views.permuted.__wrapped__(self.shape, self.strides_bits, self.pitch_bits, axes), self.offset_bits
-        )
-
-    def reshape(self, shape: Any) -> RecordedLayout:
-        """As `Layout.reshape`."""
-        found = views.reshaped.__wrapped__(
-            self.shape, self.strides_bits, self.pitch_bits, tuple(shape), "Layout.reshape"
-        )
-        return self._view(*found, self.offset_bits)
-
-    def broadcast_to(self, shape: Any) -> RecordedLayout:
-        """As `Layout.broadcast_to`."""
-        found = views.broadcast.__wrapped__(self.shape, self.strides_bits, self.pitch_bits, tuple(shape))
+        """As `Layout.permute`; so are the others."""
+        found = views.permuted.__wrapped__(self.shape, self.strides_bits, self.pitch_bits, tuple(axes))
         return self._view(*found, self.offset_bits)
 
     def unsqueeze(self, axis: Axes) -> RecordedLayout:
         """As `Layout.unsqueeze`."""
         found = views.unsqueezed.__wrapped__(self.shape, self.strides_bits, self.pitch_bits, axis)
         return self._view(*found, self.offset_bits)
+
+    def reshape(self, shape: Any) -> RecordedLayout:
+        """As `Layout.reshape`, of extents that are all said."""
+        if math.prod(shape) != self.size:
+            expected = f"of {self.size} elements like {self.shape}"
+            raise ShapeError("Layout.reshape", "shape", "", shape, expected, "keep the number of elements")
+        steps = arithmetic.reshaped(self.shape, self.strides_bits, shape)
+        if steps is None:
+            raise LayoutError("Layout.reshape", "layout", "", self.shape, f"viewable as {shape}", "copy it first")
+        return self._view(tuple(shape), tuple(steps), self.offset_bits)
+
+    def broadcast_to(self, shape: Any) -> RecordedLayout:
+        """As `Layout.broadcast_to`."""
+        added = len(shape) - len(self.shape)
+        both = [*zip(self.shape, shape[added:], strict=True)] if added >= 0 else []
+        if added < 0 or any(a not in (1, b) for a, b in both):
+            remedy = "extents must be equal or 1, aligned at the last axis"
+            raise ShapeError("Layout.broadcast_to", "shape", "", shape, f"one {self.shape} broadcasts to", remedy)
+        steps = [s if a == b else 0 for (a, b), s in zip(both, self.strides_bits, strict=True)]
+        return self._view(tuple(shape), (*(0,) * added, *steps), self.offset_bits)
 
     def is_contiguous(self, order: Literal["C", "F", "any"] = "C") -> bool:
         """As `Layout.is_contiguous`."""
@@ -83,13 +93,12 @@ def dense(shape: Shape, *, width_bits: int, storage: Storage = "packed") -> Layo
 
     Raises:  LayoutError as that does.
     """
-    if not STAND_INS & {*map(type, shape)}:
+    if {*map(type, shape)} <= INTEGERS:
         return Layout.dense(shape, width_bits=width_bits, storage=storage)
-    pitch = width_bits if storage == "packed" else -(-width_bits // 8) * 8
-    strides, step = [0] * len(shape), pitch
-    for axis in reversed(range(len(check_extents("Layout.dense", "shape", shape)))):
+    strides, step = [0] * len(shape), check_pitch("Layout", width_bits, storage)
+    for axis in reversed(range(len(shape))):
         strides[axis] = step
         step = step * shape[axis]
-    if step >= 1 << 63:
+    if step >= _LIMIT:
         raise LayoutError("Layout.dense", "shape", "", shape, "fewer than 2**63 bits", "use less")
     return RecordedLayout.of(shape, tuple(strides), 0, width_bits, storage)
