@@ -67,11 +67,12 @@ BASES: dict[str, dict[str, Any]] = {
     "quantised": {
         "a": factor("float32", M, K), "a_dtype": "int8", "a_scale": scales(M), "a_zero_point": factor("int8", M),
         "b": factor("int8", K, N), "b_zero_point": factor("int8", N), "b_scale": scales(N),
-        "bias": factor("float32", N), "out_dtype": "float32",
+        "bias": factor("float32", N), "activation": "sigmoid", "out_dtype": "float32",
     },
     "weights": {
         "a": factor("bfloat16", M, K), "b": factor("int8", K, N), "b_scale": scales(N), "a_scale": scales(M, 1),
-        "b_zero_point": factor("int8", N), "bias": factor("bfloat16", N), "out_dtype": "float32",
+        "b_zero_point": factor("int8", N), "bias": factor("bfloat16", N), "activation": "silu",
+        "out_dtype": "float32",
     },
     "weights in blocks": {
         "a": factor("float16", M, K), "b": factor("uint8", K, N), "b_scale": scales(BLOCKS, N), "b_group": GROUP,
@@ -84,11 +85,11 @@ BASES: dict[str, dict[str, Any]] = {
     "both in blocks": {
         "a": factor("float4_e2m1fn", M, K), "b": factor("float8_e4m3fn", K, N), "a_scale": scales(M, BLOCKS),
         "b_scale": scales(BLOCKS, N), "a_group": GROUP, "b_group": GROUP, "a_global_scale": scales(M),
-        "b_global_scale": scales(), "bias": factor("float32", N), "out_dtype": "bfloat16",
+        "b_global_scale": scales(), "bias": factor("float32", N), "activation": "tanh", "out_dtype": "bfloat16",
     },
     "integers in blocks": {
         "a": factor("int8", M, K), "b": factor("int8", K, N), "a_scale": scales(M, BLOCKS),
-        "b_scale": scales(BLOCKS, N), "a_group": GROUP, "b_group": GROUP,
+        "b_scale": scales(BLOCKS, N), "a_group": GROUP, "b_group": GROUP, "activation": "gelu_tanh",
     },
 }  # fmt: skip
 _OF_FLOATS = (*SINGLES, *POWERS, *NARROW_FLOATS)

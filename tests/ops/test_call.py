@@ -112,9 +112,12 @@ def closed():
             "matmul: a is a packed matrix [3, 4], must be an array; pass the array that was packed",
         ),
         (
-            lambda x: sb.matmul(x, x.T, activation="tanh"),
+            lambda x: sb.matmul(x, x.T, activation="mish"),
             sb.OptionError,
-            "matmul: activation is 'tanh', must be one of ('erf', 'exp', 'gelu', 'relu'); apply it after",
+            (
+                "matmul: activation is 'mish', must be one of erf, exp, gelu, gelu_tanh, relu, sigmoid, silu, tanh; "
+                "apply it after"
+            ),
         ),
         (
             lambda x: sb.matmul(x, x.T, bias=np.zeros(5, np.float32)),
@@ -189,7 +192,10 @@ def closed():
         (
             lambda x: sb.matmul(x, x.T, activation=np.zeros(2)),
             sb.OptionError,
-            ("matmul: activation is array([0., 0.]), must be one of ('erf', 'exp', 'gelu', 'relu'); apply it after"),
+            (
+                "matmul: activation is array([0., 0.]), must be one of erf, exp, gelu, gelu_tanh, relu, sigmoid, silu, "
+                "tanh; apply it after"
+            ),
         ),
         (
             lambda x: sb.cast(x, "float7"),

@@ -8,6 +8,7 @@ import torch
 import samebits as sb
 from samebits.codegen.isa import use_isa
 from samebits.kernels import composites, elementwise, gemm, reduce
+from samebits.operations.product import ACTIVATIONS
 
 
 def normal(*shape, seed=0):
@@ -90,6 +91,18 @@ def test_packed_for_another_row_is_refused():
         packed = sb.pack(normal(8, 9))
     with use_isa("avx512"), pytest.raises(sb.PlanError, match="pack it again with pack"):
         sb.matmul(normal(2, 8), packed)
+
+
+APPLIED = {"gelu_tanh": lambda x: sb.gelu(x, approximate="tanh")}
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_an_activation_is_the_function_of_the_product(name):
+    a, b, bias = normal(9, 33), normal(33, 17, seed=1), normal(17, seed=2)
+    function = APPLIED.get(name) or getattr(sb, name)
+    due = function(sb.add(sb.matmul(a, b), bias))
+    assert sb.matmul(a, b, bias=bias, activation=name).tobytes() == due.tobytes()
+    assert sb.linear(a, b.T, bias, activation=name).tobytes() == due.tobytes()
 
 
 def _row(name):

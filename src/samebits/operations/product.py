@@ -15,7 +15,7 @@ from samebits import dtypes, elements
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, shown
 from samebits.frozen import dataclass, replace
-from samebits.kernels import composites
+from samebits.kernels import activations, composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import quantize
@@ -46,8 +46,8 @@ from samebits.tape import cached
 
 # Each makes an expression of one float32 value.
 ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
-    "erf": functools.partial(single, "erf", dtypes.float32), "exp": functools.partial(single, "exp", dtypes.float32),
-    "gelu": composites.gelu, "relu": composites.relu,
+    **{name: functools.partial(single, name, dtypes.float32) for name in ("erf", "exp", "sigmoid", "tanh")},
+    "gelu": composites.gelu, "gelu_tanh": composites.gelu_tanh, "relu": composites.relu, "silu": activations.silu,
 })  # fmt: skip
 
 
@@ -395,7 +395,9 @@ def _operands(
 
 def unknown_activation(call: str, name: object) -> OptionError:
     """What is said of an activation that there is none of."""
-    return OptionError(call, "activation", "", shown(name), f"one of {tuple(ACTIVATIONS)}", "apply it after")
+    return OptionError(
+        call, "activation", "", shown(name), f"one of {', '.join(sorted(ACTIVATIONS))}", "apply it after"
+    )
 
 
 def activation(name: str) -> Expression:

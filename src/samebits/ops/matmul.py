@@ -51,7 +51,8 @@ def matmul(
                 Quantized, which stands for its elements with the scales, groups and zero points that its format says.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
                 integers only with a float out_dtype. But int32 bias is part of a sum of integers, added exactly, which
-                makes it int64.   activation: one of erf, exp, gelu, relu (float32 products).
+                makes it int64.
+             activation: of float32 products one of erf, exp, gelu, gelu_tanh, relu, sigmoid, silu, tanh.
              alpha, beta: what the scaled sum and c are multiplied with, rounded to float32 (float64 for a float64
                 product); beta only with c.
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype.   b_zero_point: the same for b.
