@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[type[SamebitsError], str, Any, Any, Options, dict[str, 
     ),
     "beta of nothing": (OptionError, "beta is given without c", lying(5, 7), lying(7, 3), Options(), {"beta": HALF}),
     "an activation that is none": (
-        OptionError, "activation is 'tanh'", lying(5, 7), lying(7, 3), Options(activation="mish"), {}
+        OptionError, "activation is 'mish'", lying(5, 7), lying(7, 3), Options(activation="mish"), {}
     ),
     "an addend of integers": (
         OptionError, "c is given for int32, must be left out", lying(5, 7, dtype=int8), lying(7, 3, dtype=int8),
