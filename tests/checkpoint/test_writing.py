@@ -26,6 +26,16 @@ from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, S
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
+def test_parameters_are_written_as_their_values(tmp_path: pathlib.Path) -> None:
+    model, path = torch.nn.Linear(3, 2), tmp_path / "w.safetensors"
+    checkpoint.save(path, dict(model.named_parameters()))
+    with checkpoint.create(tmp_path / "v.safetensors", {"weight": ("float32", (2, 3))}) as new:
+        new.write("weight", model.weight)
+    for name in (path, tmp_path / "v.safetensors"):
+        assert torch.equal(checkpoint.load(name)["weight"].torch(copy=True), model.weight)
+    assert model.weight.requires_grad
+
+
 def test_any_layout_of_any_library_is_written(tmp_path: pathlib.Path) -> None:
     given: dict[str, Any] = {
         "turned": X.T,

@@ -20,6 +20,7 @@ from samebits.checkpoint.zipped import ZipFrame
 from samebits.dtypes import DType
 from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, SamebitsError, ShapeError, shown
 from samebits.frozen import dataclass
+from samebits.kinds import kind_of
 from samebits.layout.checks import Storage
 from samebits.memory import CPU
 from samebits.shapes import check_extents
@@ -222,7 +223,8 @@ def save(
 
     Args:
         path: Where to.
-        tensors: By name, what `Tensor.from_any` takes, or a Quantized, which is written as its parts.
+        tensors: By name, what `Tensor.from_any` takes, a parameter of torch's, or a Quantized, which is written as its
+            parts.
         metadata: Free text by name, which `open` gives back; an .npy has none.
         kind: `safetensors`, `npz`, or `npy`, which takes one tensor and forgets its name; by default what the path
             ends with.
@@ -254,9 +256,9 @@ def save(
 
 
 def _taken(call: str, name: str, x: object) -> Tensor:
-    """A tensor that is to be written under a name."""
+    """A tensor that is to be written under a name; a file has no gradients, so that a parameter is one too."""
     try:
-        return Tensor.from_any(x)
+        return Tensor.from_any(x.detach() if kind_of(x) == "torch" and x.requires_grad else x)  # type: ignore[attr-defined]
     except SamebitsError as error:
         raise error.renamed(call, f"tensor {name!r}") from error
 
