@@ -515,6 +515,7 @@ def test_unknown_operation():
     with pytest.raises(AttributeError) as error:
         FusionDefinition().ops.nonesuch  # noqa: B018
     assert str(error.value) == "module 'samebits.fusion.ops' has no attribute 'nonesuch'"
+    assert (error.value.name, error.value.obj.__name__) == ("nonesuch", "samebits.fusion.ops")
 
 
 def test_version_is_that_of_the_package():

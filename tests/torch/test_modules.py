@@ -73,6 +73,12 @@ def test_embedding_refuses_what_it_has_not(options: dict[str, object], text: str
     assert str(caught.value) == f"Embedding: {text}; leave it out, or keep torch's module"
 
 
+def test_a_name_that_is_none_is_told_with_what_it_was_looked_for_in() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'layernorm'") as caught:
+        st.layernorm  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("layernorm", st)
+
+
 def test_activations_are_the_functions() -> None:
     x = torch.randn(3, 4)
     for module, expected in (

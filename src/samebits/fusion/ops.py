@@ -6,6 +6,7 @@ in `LOWERED`. What is not there is refused by name, with the reason. Start at `d
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from samebits.errors import FusionError, FusionTypeError
@@ -87,4 +88,5 @@ def __getattr__(name: str) -> Any:
         raise FusionError(
             "fd.ops", name, "", "not there", "an operation of docs/fusion.md", f"leave it out: {REFUSED[name]}"
         )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # With these two Python's traceback says which name may have been meant.
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])

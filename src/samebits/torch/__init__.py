@@ -6,6 +6,7 @@ Names and arguments are torch's. The order of every sum, forward and backward, i
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from samebits.optional import missing
@@ -70,7 +71,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import optimisers once somebody names one."""
     if name not in ("AdamW", "SGD", "clip_grad_norm_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # With these two Python's traceback says which name may have been meant.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(importlib.import_module(f"{__name__}.optimizers"), name)
     globals()[name] = value
     return value
