@@ -4,6 +4,7 @@ Start at `to_numpy`, `to_torch` and `to_jax`. None of them relabels: a format th
 refused, and its bytes can still cross, as `Exported`.
 """
 
+import numbers
 import operator
 from typing import Any
 
@@ -96,7 +97,7 @@ def to_dlpack(
 
 def _check_stream(buffer: Buffer, stream: Any, call: str) -> None:
     """Refuse what DLPack has no meaning for: a stream of host memory, or 0 for CUDA, which has several."""
-    if stream is None or stream == -1:
+    if stream is None or (isinstance(stream, numbers.Integral) and stream == -1):
         return
     kind = buffer.device.kind
     is_number = isinstance(stream, int) and not isinstance(stream, bool)
