@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from samebits import checkpoint, driver, dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ModelError, OptionError
+from samebits.errors import DTypeError, ModelError, OptionError, message
 from samebits.operations import dim
 from samebits.program.graph import Program
 from samebits.tensor import Tensor
@@ -35,6 +35,9 @@ SPREADS = 3
 _NEAR = 16
 # Elements of a constant that inputs may be compared with; what has more is a table of weights.
 _SMALL = 64
+# Elements of float64, which inputs are made from, that an address space has room for; of more NumPy makes no array.
+_MOST = 1 << 60
+_ROOM = "fewer than 2**60 elements"
 
 
 @driver.default_float_environment()
@@ -108,7 +111,10 @@ def _inputs(program: Program, bindings: Mapping[str, int]) -> Iterator[tuple[str
     """Name, format and shape of each input."""
     for name, fact in program.inputs.items():
         assert fact.dtype.numpy is not None  # inputs of models have NumPy formats
-        yield name, fact.dtype, tuple(dim.bind(size, bindings) for size in fact.shape)
+        shape = tuple(dim.bind(size, bindings) for size in fact.shape)
+        if math.prod(shape) >= _MOST:
+            raise MemoryError(message("made-up inputs", f"input {name!r}", "shape", shape, _ROOM, "give smaller sizes"))
+        yield name, fact.dtype, shape
 
 
 def _numbers(program: Program) -> set[float]:

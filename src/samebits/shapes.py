@@ -25,6 +25,7 @@ __all__ = [
     "check_integers",
     "check_permutation",
     "check_seed",
+    "check_size",
     "check_type",
     "check_word",
     "is_integer",
@@ -111,6 +112,13 @@ def check_word(call: str, name: str, value: object, bits: int = 64, *, meant: st
     if not isinstance(value, bool) and isinstance(value, int | numbers.Integral) and 0 <= int(value) < 1 << bits:
         return int(value)
     raise OptionError(call, name, "", shown(value), f"an integer in [0, 2**{bits}){meant}", f"pass {name}=0")
+
+
+def check_size(call: str, name: str, value: object, remedy: str, fact: str = "") -> int:
+    """value, an integer of Python or a scalar of NumPy, as the size of a symbol."""
+    if not isinstance(value, bool) and isinstance(value, int | numbers.Integral) and 0 <= int(value) < LIMIT:
+        return int(value)
+    raise OptionError(call, name, fact, shown(value), "an integer in [0, 2**63)", remedy)
 
 
 def check_seed(call: str, seed: object, is_drawn: bool) -> int | None:

@@ -151,8 +151,12 @@ def test_what_is_open_is_named_with_what_binds_it() -> None:
     ("bindings", "sentence"),
     [
         ({"H": 7}, "load: bindings symbol is 'H', must be one of ['n', 'h', 'w']; remove or rename it"),
-        ({"h": -1}, "load: symbol 'h' is -1, must be an integer of 0 or more; write {'H': 224} for a symbol H"),
-        ({"h": True}, "load: symbol 'h' is True, must be an integer of 0 or more; write {'H': 224} for a symbol H"),
+        ({"h": -1}, "load: symbol 'h' is -1, must be an integer in [0, 2**63); write {'H': 224} for a symbol H"),
+        ({"h": True}, "load: symbol 'h' is True, must be an integer in [0, 2**63); write {'H': 224} for a symbol H"),
+        (
+            {"h": 2**63},
+            f"load: symbol 'h' is {2**63}, must be an integer in [0, 2**63); write {{'H': 224}} for a symbol H",
+        ),
         (["h"], "load: bindings is list, must be a mapping from symbols to sizes; write {'H': 224} for a symbol H"),
     ],
 )
@@ -160,6 +164,13 @@ def test_wrong_bindings_are_refused(bindings: Any, sentence: str) -> None:
     with pytest.raises(OptionError) as caught:
         sb.load(image(["n", 3, "h", "w"]), bindings=bindings)
     assert str(caught.value) == sentence
+
+
+def test_sizes_of_symbols_are_numbers_of_numpy_too() -> None:
+    model = image(["n", 3, "h", "w"])
+    session = sb.load(model, bindings={"h": np.int64(5), "w": np.uint8(7)})
+    assert str(session) == str(sb.load(model, bindings={"h": 5, "w": 7}))
+    assert [*session.plans({"n": np.int32(2)})] == [*session.plans({"n": 2})]
 
 
 _UNKNOWN = "extents and weights must be known when the model is loaded, in as many axes as input 0"

@@ -142,7 +142,9 @@ def test_model_that_refuses_our_extents_says_which_to_give(tmp_path):
     constants = {"zero": np.array(0), "one": np.array(1), "table": np.ones(10, np.float32)}
     value = (FLOAT, ["batch", "n"])
     made = program(tmp_path, nodes, {"x": value}, {"y": value}, constants)
-    with pytest.raises(sb.ShapeError, match="verify: bindings is n=16, must be sizes that the model takes"):
+    with pytest.raises(
+        sb.ShapeError, match="verify: bindings is n=16 unless it is given, must be sizes that the model takes"
+    ):
         sb.verify(made, most_elements=SMALL)
     assert sb.verify(made, bindings={"n": 10}, most_elements=SMALL).same
 
@@ -571,8 +573,9 @@ def test_a_row_that_is_refused_beside_others_is_a_difference(tmp_path):
             "bindings symbol is 'batch' (3), must be one of ['n']; leave it out, verify varies it",
         ),
         ({"bindings": {"m": 3}}, "bindings symbol is 'm' (3), must be one of ['n']; see samebits dump"),
-        ({"bindings": {"n": -1}}, "bindings extent of 'n' is -1, must be an integer from 0 on; give a size"),
-        ({"bindings": {"n": True}}, "bindings extent of 'n' is True, must be an integer from 0 on; give a size"),
+        ({"bindings": {"n": -1}}, "bindings extent of 'n' is -1, must be an integer in [0, 2**63); give a size"),
+        ({"bindings": {"n": True}}, "bindings extent of 'n' is True, must be an integer in [0, 2**63); give a size"),
+        ({"bindings": 5}, "bindings type is int, must be Mapping; write {'H': 224} for a symbol H"),
         ({"most_elements": 0}, "most_elements is 0, must be an integer from 1 on; leave it out for what takes seconds"),
     ],
 )  # fmt: skip
@@ -582,6 +585,17 @@ def test_options_are_checked(tmp_path, options, said):
     with pytest.raises(sb.OptionError) as caught:
         sb.verify(made, **options)
     assert str(caught.value) == f"verify: {said}"
+
+
+def test_sizes_that_no_array_has_are_told(tmp_path):
+    nodes = [node("Exp", ["x"], ["y"], name="exp")]
+    made = program(tmp_path, nodes, {"x": (FLOAT, ["batch", "n", "m"])}, {"y": (FLOAT, ["batch", "n", "m"])})
+    with pytest.raises(MemoryError) as caught:
+        sb.verify(made, bindings={"n": 2**40, "m": 2**40})
+    shape = (1, 2**40, 2**40)
+    assert str(caught.value) == (
+        f"made-up inputs: input 'x' shape is {shape}, must be fewer than 2**60 elements; give smaller sizes"
+    )
 
 
 def test_the_batch_symbol_of_a_model_without_others_is_refused(softmax):

@@ -36,6 +36,7 @@ from samebits.operations import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.spec import by_spec
+from samebits.shapes import check_size
 
 __all__ = ["ROWS", "load", "load_bound"]
 
@@ -128,13 +129,11 @@ def _bound(model: proto.Model, bindings: object) -> dict[str, int]:
         actual, expected = type(bindings).__name__, "a mapping from symbols to sizes"
         raise OptionError("load", "bindings", "", actual, expected, remedy)
     known = [name for value in model.inputs for size in value.shape or () for name in sorted(dim.symbols(size))]
-    for name, size in bindings.items():
+    for name in bindings:
         if name not in known:
             expected = f"one of {list(dict.fromkeys(known))}" if known else "left out: the model has no symbol"
             raise OptionError("load", "bindings", "symbol", shown(name), expected, "remove or rename it")
-        if type(size) is not int or size < 0:
-            raise OptionError("load", f"symbol {name!r}", "", shown(size), "an integer of 0 or more", remedy)
-    return dict(bindings)
+    return {name: check_size("load", f"symbol {name!r}", size, remedy) for name, size in bindings.items()}
 
 
 def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None]) -> None:

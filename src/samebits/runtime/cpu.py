@@ -294,7 +294,7 @@ class Session:
 
     def _dense(self, call: str, bindings: Mapping[str, int]) -> Lowered:
         """What would run on dense inputs; nothing is compiled."""
-        inputs_.check_bindings(call, self.program, bindings)
+        bindings = inputs_.check_bindings(call, self.program, bindings)
         strides = {
             name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
         }

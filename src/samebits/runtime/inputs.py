@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
+from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
 from samebits.kinds import check_untraced, kind_of
 from samebits.operations.dim import Dim
 from samebits.operations.fact import Fact
 from samebits.program.constants import Value, given
 from samebits.program.graph import Program
+from samebits.shapes import check_size
 
 __all__ = ["as_value", "bind_symbols", "check_bindings", "check_names", "check_outputs"]
 
@@ -55,22 +56,22 @@ def check_outputs(program: Program, outputs: Iterable[str] | None) -> tuple[str,
     return names
 
 
-def check_bindings(call: str, program: Program, bindings: object) -> None:
-    """Raise OptionError unless it is a mapping from exactly the program's symbols to sizes."""
+def check_bindings(call: str, program: Program, bindings: object) -> dict[str, int]:
+    """The sizes of exactly the program's symbols.
+
+    Raises:  OptionError if they are no such mapping.
+    """
     if not isinstance(bindings, Mapping):
         expected, remedy = "a mapping from symbols to sizes", f"bind {list(program.symbols)}"
         raise OptionError(call, "bindings", "", type(bindings).__name__, expected, remedy)
     for name in program.symbols:
         if name not in bindings:
             raise OptionError(call, f"symbol {name!r}", "", "without a value", "a size", "give it one")
-    for name, size in bindings.items():
+    for name in bindings:
         if name not in program.symbols:
             expected = f"one of {list(program.symbols)}"
             raise OptionError(call, f"symbol {_named(name)}", "", "not a symbol", expected, "remove or rename it")
-        if type(size) is not int or size < 0:
-            expected = "an integer of 0 or more"
-            actual = shown(size) if isinstance(size, int | float | str) else type(size).__name__
-            raise OptionError(call, f"symbol {name!r}", "", actual, expected, "give it a size")
+    return {name: check_size(call, f"symbol {name!r}", size, "give it a size") for name, size in bindings.items()}
 
 
 def as_value(program: Program, name: str, x: object) -> Value:

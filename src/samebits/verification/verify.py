@@ -21,6 +21,7 @@ from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 from samebits.onnx.loading import load_bound
 from samebits.program.graph import Program
 from samebits.program.spec import by_spec
+from samebits.shapes import check_size, check_type
 from samebits.verification import rows as rows_
 from samebits.verification.process import ProcessFailed, SecondProcess
 from samebits.verification.proof import prove
@@ -84,20 +85,22 @@ def verify(
         ShapeError: The model refuses one row of inputs that make sense.
     """
     check_spec("verify", spec)
-    given = dict(bindings or {})
+    given = {} if bindings is None else bindings
+    check_type("verify", "bindings", given, Mapping, "write {'H': 224} for a symbol H")
     program, source, is_fixed = _opened(model, given)
     program = by_spec(program, spec)
     batch = rows_.batch_symbol(program)
-    fixed, given = (given, {}) if is_fixed else ({}, given)
-    _check(program, batch, given, most_elements)
-    bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | given
+    fixed = {name: int(size) for name, size in given.items()} if is_fixed else {}
+    chosen = {} if is_fixed else _checked(program, batch, given)
+    _check_most(most_elements)
+    bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | chosen
     if batch is not None:
         bound[batch] = 1
     with contextlib.ExitStack() as stack:
         second = None if source is None else stack.enter_context(SecondProcess(source, program.digest(), spec, fixed))
         sessions = Sessions(program, batch, second)
         trial = _Trial(sessions, ModelSizes(program, batch, most_elements), seed, progress)
-        free = [name for name in program.symbols if name != batch and name not in given]
+        free = [name for name in program.symbols if name != batch and name not in chosen]
         try:
             trial.case("sensible", bound, None, interpreter=interpreter)
         except errors.ShapeError as reason:
@@ -126,16 +129,21 @@ def _opened(model: object, bindings: Mapping[str, int]) -> tuple[Program, pathli
     return program, model.SerializeToString() if hasattr(model, "SerializeToString") else None, is_fixed
 
 
-def _check(program: Program, batch: str | None, bindings: Mapping[str, int], most_elements: int) -> None:
+def _checked(program: Program, batch: str | None, bindings: Mapping[str, int]) -> dict[str, int]:
+    """The extents of symbols that are not varied."""
     others = [symbol for symbol in program.symbols if symbol != batch]
     for name, extent in bindings.items():
         if name not in others:
             expected = f"one of {others}" if others else "left out: the model has no other symbol"
             remedy = "leave it out, verify varies it" if name == batch else "see samebits dump"
             raise errors.OptionError("verify", "bindings", "symbol", f"{name!r} ({extent})", expected, remedy)
-        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
-            expected = "an integer from 0 on"
-            raise errors.OptionError("verify", "bindings", f"extent of {name!r}", extent, expected, "give a size")
+    return {
+        name: check_size("verify", "bindings", extent, "give a size", f"extent of {name!r}")
+        for name, extent in bindings.items()
+    }
+
+
+def _check_most(most_elements: object) -> None:
     if isinstance(most_elements, bool) or not isinstance(most_elements, int) or most_elements < 1:
         remedy = "leave it out for what takes seconds"
         raise errors.OptionError("verify", "most_elements", "", most_elements, "an integer from 1 on", remedy)
