@@ -113,6 +113,28 @@ def test_what_stays_torchs_is_named() -> None:
     )
 
 
+def test_what_a_call_leaves_to_torch_is_named() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.norm = nn.Linear(8, 16), nn.LayerNorm(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gate, value = self.up(self.norm(x)).chunk(2, -1)
+            y = torch.cat([nn.functional.silu(gate) * value, x[..., ::2].clone().mul_(2.0)], -1) - 1.0
+            return torch.add(y, y, alpha=3.0).softmax(-1) if x.shape[0] > 2 else y.where(y > 0, 0.0)
+
+    model = st.convert(Gated()).model
+    assert st.left_to_torch(model, torch.ones(2, 8)) == ("silu",)
+    assert st.left_to_torch(model, torch.ones(3, 8)) == ("silu", "add", "_softmax")
+    assert st.left_to_torch(lambda x: st.linear(st.silu(x), x[..., :1].repeat(1, 8)), torch.ones(8, 8)) == ()
+    assert "native_layer_norm" in st.left_to_torch(Gated(), torch.ones(2, 8))
+    with pytest.raises(OptionError) as caught:
+        st.left_to_torch(None)  # type: ignore[arg-type]
+    said = "left_to_torch: model is None, must be a module or a function; pass the module"
+    assert str(caught.value) == said
+
+
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(OptionError) as caught:
         st.convert(torch.nn.functional.relu)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ except ImportError as error:
 
 from samebits.torch.accumulate import Accumulation, accumulate
 from samebits.torch.collectives import ordered_all_reduce
-from samebits.torch.convert import ConvertedModel, convert
+from samebits.torch.convert import ConvertedModel, convert, left_to_torch
 from samebits.torch.functions import (
     cross_entropy,
     embedding,
@@ -63,8 +63,8 @@ __all__ = [
     "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax",
     "QuantLinear", "RMSNorm", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh", "accumulate", "addmm", "baddbmm", "bmm",
     "clip_grad_norm_", "convert", "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm",
-    "linear", "log", "log_softmax", "matmul", "mean", "mm", "ordered_all_reduce", "relu", "rms_norm", "sigmoid",
-    "silu", "softmax", "sum", "tanh", "use_spec",
+    "left_to_torch", "linear", "log", "log_softmax", "matmul", "mean", "mm", "ordered_all_reduce", "relu", "rms_norm",
+    "sigmoid", "silu", "softmax", "sum", "tanh", "use_spec",
 ]  # fmt: skip
 
 

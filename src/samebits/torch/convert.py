@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from samebits.errors import OptionError, shown
 from samebits.frozen import dataclass
@@ -25,7 +28,18 @@ from samebits.torch.modules import (
     check,
 )
 
-__all__ = ["ConvertedModel", "convert"]
+__all__ = ["ConvertedModel", "convert", "left_to_torch"]
+
+# Operators of torch whose results are copied, chosen or rounded once: they are the same wherever an element lies.
+_EXACT = frozenset((
+    "_to_copy", "_unsafe_view", "abs", "add", "alias", "arange", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "copy", "detach",
+    "div", "embedding", "empty", "empty_like", "empty_strided", "fill", "floor", "full", "full_like", "gather", "index",
+    "index_put", "index_select", "lift_fresh", "masked_fill", "max", "maximum", "min", "minimum", "mul", "neg",
+    "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "relu", "repeat", "round", "scalar_tensor",
+    "scatter", "select_scatter", "sign", "slice_scatter", "sort", "sqrt", "stack", "sub", "threshold", "topk", "tril",
+    "triu", "trunc", "where", "zero", "zeros", "zeros_like",
+))  # fmt: skip
 
 _ROWS: tuple[tuple[type[nn.Module], type[nn.Module]], ...] = (
     (nn.Linear, Linear), (nn.LayerNorm, LayerNorm), (nn.RMSNorm, RMSNorm), (nn.Embedding, Embedding), (nn.GELU, GELU),
@@ -61,7 +75,7 @@ def convert(model: nn.Module) -> ConvertedModel:
     """A copy of a model with the modules of `samebits.torch` where it has torch's.
 
     A module keeps its parameters, names, hooks and parametrisations, and what is shared stays shared. What a model
-    calls as a function, such as `torch.nn.functional.softmax`, is torch's still, and no list can name it.
+    calls as a function, such as `torch.nn.functional.softmax`, is torch's still: `left_to_torch` finds it.
 
     Raises:  OptionError if model is no module.
     """
@@ -87,6 +101,43 @@ def convert(model: nn.Module) -> ConvertedModel:
         elif reason is None:
             replaced.append(name)
     return ConvertedModel(made, tuple(replaced), tuple(left), tuple(disabled))
+
+
+def left_to_torch(model: Callable[..., object], *arguments: Any, **keywords: Any) -> tuple[str, ...]:
+    """Names of torch's operators that a call of a model computes with, in the order that they first come.
+
+    Left out are those whose results are copied, chosen or rounded once: they have one answer wherever an element lies.
+    The call is made, without gradients; another one may take another way through the model.
+
+    Raises:  OptionError if model is nothing to call; what the model raises.
+    """
+    if not callable(model):
+        raise OptionError("left_to_torch", "model", "", shown(model), "a module or a function", "pass the module")
+    with torch.no_grad(), _Watch() as watch:
+        model(*arguments, **keywords)
+    return tuple(watch.found)
+
+
+class _Watch(TorchDispatchMode):
+    """What torch is asked to compute meanwhile, of floats."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: dict[str, None] = {}
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the operator, and have it computed."""
+        made, given = operator(*args, **(kwargs or {})), kwargs or {}
+        space, _, name = str(operator.overloadpacket).partition(".")
+        is_exact = operator.is_view or (name.rstrip("_") in _EXACT and given.get("alpha", 1) == 1)
+        results = made if isinstance(made, tuple | list) else (made,)
+        if (
+            space == "aten"
+            and not is_exact
+            and any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in results)
+        ):
+            self.found[name] = None
+        return made
 
 
 def _replace(module: nn.Module) -> str | None:
