@@ -71,6 +71,8 @@ CASES: dict[str, Callable[[Any, int], tuple[Any, tuple[Any, ...], dict[str, Any]
     "softmax": lambda of, m: (sb.softmax, (of(X[:m]),), {}),
     "softmax down": lambda of, m: (sb.softmax, (of(X[:m]), 0), {}),
     "layer_norm": lambda of, m: (sb.layer_norm, (of(X[:m]), of(X[0]), of(X[1])), {}),
+    "rms_norm": lambda of, m: (sb.rms_norm, (of(X[:m]), of(X[0])), {}),
+    "log_softmax": lambda of, m: (sb.log_softmax, (of(X[:m]),), {}),
     "layer_norm of widths": lambda of, m: (sb.layer_norm, (of(X[:m].T),), {}),
     "sum": lambda of, m: (sb.sum, (of(X[:m]), (0, 1)), {"keepdims": True}),
     "mean": lambda of, m: (sb.mean, (of(X[:m, 3]),), {}),
