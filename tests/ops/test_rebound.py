@@ -136,6 +136,48 @@ def test_calls_that_compare_alike_are_planned_a_few_times(planned: list[str]) ->
     assert planned == []
 
 
+def test_layers_of_many_widths_are_groups_of_one_class(planned: list[str]) -> None:
+    widths = [3, 8, 9, 20, 33, 48, 64, 70, 5, 16]
+    weights = [R.standard_normal((n, k)).astype(np.float32) for k, n in itertools.pairwise([48, *widths])]
+
+    def run(m: int) -> np.ndarray:
+        x = X[:m]
+        for weight in weights:
+            x = sb.linear(x, weight)
+        return x
+
+    for m in range(640, 700):
+        run(m)
+    planned.clear()
+    for m in range(700, 760):
+        due = X[:m]
+        for weight in weights:
+            due = memo.itself(sb.linear)(due, weight)
+        assert run(m).tobytes() == due.tobytes()
+    assert planned.count("linear") - 60 * len(weights) <= 20
+
+
+def test_both_extents_may_vary(planned: list[str]) -> None:
+    for m, n in itertools.product(range(200, 216, 2), range(30, 40)):
+        sb.add(X[:m, :n], X[1, :n])
+    planned.clear()
+    for m, n in itertools.product(range(201, 217, 2), range(30, 40)):
+        assert sb.add(X[:m, :n], X[1, :n]).tobytes() == (X[:m, :n] + X[1, :n]).tobytes()
+    assert len(planned) <= 20
+
+
+@pytest.mark.parametrize("name", ["integers", "weights", "packed", "matmul of bfloat16", "matmul of turned", "linear"])
+def test_products_of_every_kind_are_recorded(name: str, planned: list[str]) -> None:
+    for m in range(600, 640):
+        function, arguments, options = CASES[name](np.asarray, m)
+        function(*arguments, **options)
+    planned.clear()
+    for m in range(640, 660):
+        function, arguments, options = CASES[name](np.asarray, m)
+        function(*arguments, **options)
+    assert len(planned) <= 4
+
+
 def test_a_shape_that_was_met_leaves_few_objects_to_the_collector() -> None:
     def objects() -> int:
         gc.collect()
@@ -214,6 +256,18 @@ def test_classes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for function in (sb.abs, sb.exp, sb.negative, sb.tanh):
             assert function(X[:m]).tobytes() == memo.itself(function)(X[:m]).tobytes()
             assert len(rebound._classes) <= 2
+
+
+def test_groups_are_bounded_and_the_first_stay(monkeypatch: pytest.MonkeyPatch, planned: list[str]) -> None:
+    monkeypatch.setattr(rebound, "_GROUPS", 2)
+    for n, m in itertools.product((20, 30, 40), range(600, 640)):
+        sb.exp(X[:m, :n])
+    (found,) = rebound._classes.values()
+    assert sum(map(len, found.groups.values())) == 2
+    planned.clear()
+    for n, m in itertools.product((20, 30, 40), range(640, 660)):
+        assert sb.exp(X[:m, :n]).tobytes() == memo.itself(sb.exp)(X[:m, :n]).tobytes()
+    assert 60 + 20 <= len(planned) <= 60 + 20 + 8
 
 
 def test_a_call_whose_shape_is_set_meanwhile_is_not_recorded_as_another(monkeypatch: pytest.MonkeyPatch) -> None:

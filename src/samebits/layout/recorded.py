@@ -18,7 +18,7 @@ from samebits.layout.checks import Storage, check_pitch
 from samebits.layout.strides import Shape
 from samebits.shapes import INTEGERS
 
-__all__ = ["RecordedLayout", "dense"]
+__all__ = ["RecordedLayout", "broadcast", "dense"]
 
 # Bits of the largest layout.
 _LIMIT = 1 << 63
@@ -102,3 +102,14 @@ def dense(shape: Shape, *, width_bits: int, storage: Storage = "packed") -> Layo
     if step >= _LIMIT:
         raise LayoutError("Layout.dense", "shape", "", shape, "fewer than 2**63 bits", "use less")
     return RecordedLayout.of(shape, tuple(strides), 0, width_bits, storage)
+
+
+def broadcast(layout: Layout, shape: Shape) -> Layout:
+    """`layout.broadcast_to(shape)`, of extents that may be numbers of a tape.
+
+    Raises:  ShapeError as that does.
+    """
+    if type(layout) is RecordedLayout or {*map(type, shape)} <= INTEGERS:
+        return layout.broadcast_to(shape)
+    own = layout.shape, layout.strides_bits, layout.offset_bits, layout.width_bits, layout.storage
+    return RecordedLayout.of(*own).broadcast_to(shape)

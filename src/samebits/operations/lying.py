@@ -17,6 +17,7 @@ from samebits.kernels import spread
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout, Shape
+from samebits.layout.recorded import broadcast
 from samebits.layout.recorded import dense as dense_layout
 from samebits.shapes import broadcast_extents
 
@@ -122,7 +123,7 @@ def matrix(call: str, name: str, x: Lying, shape: Sequence[int]) -> Matrix:
     layout = x.layout
     if x.shape != tuple(shape):
         try:
-            layout = layout.broadcast_to(shape)
+            layout = broadcast(layout, tuple(shape))
         except ShapeError:
             expected = f"one that broadcasts to {tuple(shape)}"
             raise ShapeError(call, name, "shape", x.shape, expected, "reshape it") from None

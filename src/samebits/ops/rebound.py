@@ -1,9 +1,10 @@
 """Calls of sizes that were not met before: bound to what was recorded of others.
 
-Calls whose keys differ in extents and strides alone are a class. Once a class met several sizes, a call of it is
-recorded (`ops.recording`): what it runs as words on a tape, guarded by the comparisons that led there. For other sizes
-the tapes of the class are replayed, and where one goes the same way emitted code has a record of the call, which is a
-tenth of the work of planning. Where none does, the call is planned as ever, and recorded too. Start at `bind`.
+Calls whose keys differ in extents and strides alone are a class; those of them that differ in the same few numbers are
+a group, as the calls of a layer whose input has any length. Once a group met several sizes, a call of it is recorded
+(`ops.recording`): what it runs as words on a tape, guarded by the comparisons that led there. For other sizes the tapes
+of the group are replayed, and where one goes the same way emitted code has a record of the call, which is a tenth of
+the work of planning. Where none does, the call is planned as ever, and recorded too. Start at `bind`.
 """
 
 from __future__ import annotations
@@ -28,28 +29,44 @@ from samebits.tensor import Tensor
 
 __all__ = ["bind", "forget", "met"]
 
-# Sets of sizes that a class has met before one is recorded: two are an example and a batch of it.
-_MET = 3
-# Tapes of a class. Where more come up sizes have little in common, and recording takes longer than planning.
+# Others of a group that were met before a call of it is recorded: two are an example and a batch of it.
+_BEFORE = 2
+# Sizes that a class remembers. Before it has so many, calls are a group only where none is closer.
+_MET = 48
+# Tapes of a group. Where more come up sizes have little in common, and recording takes longer than planning.
 _MADE = 32
-# As many count as made where a call cannot be recorded, which may be so for some sizes alone.
-_REFUSED = 11
-_CLASSES = 256
+# Calls of a class that could not be recorded, which may be so for some sizes alone, before no more are tried.
+_REFUSED = 6
+# Classes, which are forgotten together, and groups of one, of which the first stay.
+_CLASSES, _GROUPS = 256, 256
+
+_Numbers = tuple[int, ...]
 
 
 class _Class:
     """Calls that differ in sizes alone.
 
     Attributes:
-        met: How many of them were planned.
-        made: How many tapes, and what counts as some.
-        ways: These tapes.
+        met: The numbers of those that were planned last.
+        refused: How many of them could not be recorded.
+        groups: By the places of the numbers that differ, then by the other numbers.
     """
 
-    __slots__ = ("made", "met", "ways")
+    __slots__ = ("groups", "met", "refused")
 
     def __init__(self) -> None:
-        self.met = self.made = 0
+        self.met = list[_Numbers]()
+        self.refused = 0
+        self.groups: dict[_Numbers, dict[_Numbers, _Group]] = {}
+
+
+class _Group:
+    """Calls of a class that differ in the same numbers: how many tapes there are, and these."""
+
+    __slots__ = ("made", "ways")
+
+    def __init__(self) -> None:
+        self.made = 0
         self.ways = Ways()
 
 
@@ -63,7 +80,7 @@ class _Bound(NamedTuple):
     held: object
 
 
-_classes: dict[tuple[int, ...], _Class] = {}
+_classes: dict[_Numbers, _Class] = {}
 
 
 def bind(key: bytes, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
@@ -72,8 +89,12 @@ def bind(key: bytes, arguments: tuple[Any, ...], options: dict[str, Any]) -> boo
     found = None if parts is None else _classes.get(_name(parts))
     if parts is None or found is None:
         return False
-    replayed = found.ways.replay(parts.numbers)
-    if replayed is None:
+    for varying, groups in tuple(found.groups.items()):
+        group = groups.get(_others(parts.numbers, varying))
+        replayed = group and group.ways.replay([parts.numbers[at] for at in varying])
+        if replayed:
+            break
+    else:
         return False
     numbers, bound = replayed
     try:
@@ -85,7 +106,12 @@ def bind(key: bytes, arguments: tuple[Any, ...], options: dict[str, Any]) -> boo
     return True
 
 
-def _name(parts: KeyParts) -> tuple[int, ...]:
+def _others(numbers: _Numbers, varying: _Numbers) -> _Numbers:
+    """The numbers that are not at these places."""
+    return tuple([x for at, x in enumerate(numbers) if at not in varying])
+
+
+def _name(parts: KeyParts) -> _Numbers:
     """What tells a class from others: also how many threads share large work where nobody says it."""
     return (driver.usable_cores(), *parts.others)
 
@@ -107,23 +133,43 @@ def met(
     if len(_classes) >= _CLASSES and name not in _classes:
         _classes.clear()
     found = _classes.setdefault(name, _Class())
-    found.met += 1
-    if found.met < _MET or found.made >= _MADE:
+    varying = _varying(parts.numbers, found.met)
+    found.met = [*found.met[1 - _MET :], parts.numbers]
+    if not varying or found.refused >= _REFUSED:
         return
-    found.made += 1
+    groups, others = found.groups.setdefault(varying, {}), _others(parts.numbers, varying)
+    if others not in groups and sum(map(len, found.groups.values())) >= _GROUPS:
+        return
+    group = groups.setdefault(others, _Group())
+    if group.made >= _MADE:
+        return
+    group.made += 1
     tape = Tape(strict=True)
     try:
-        call, own = _recorded(tape, parts, function, arguments, options, kind), recorded()
+        call, own = _recorded(tape, parts, varying, function, arguments, options, kind), recorded()
         if call is not None and own is not None:
             record = _record(tape, call, places)
             words, shape = record.words(tape.values.copy())
             # What was recorded is what ran, unless the function decides by what no number of the tape is.
             is_same = words == own[0] and maker_of(kind, shape, call.dtype)[1:] == maker[1:]
-            if is_same and found.ways.add(tape, _Bound(record, kind, call.dtype, own[1])):
+            if is_same and group.ways.add(tape, _Bound(record, kind, call.dtype, own[1])):
                 return
     except Exception:  # it needs more than stand-ins tell, or holds a number: the call itself was no error
         pass
-    found.made += _REFUSED - 1
+    found.refused += 1
+
+
+def _varying(numbers: _Numbers, met: Sequence[_Numbers]) -> _Numbers | None:
+    """The places of the numbers in which calls differ that this one is a group with; None where there are no such yet:
+    the fewest in which it differs from one, if others differ from it in these alone."""
+    places_of = [[at for at, (x, y) in enumerate(zip(numbers, others, strict=True)) if x != y] for others in met]
+    differ = sorted(filter(None, places_of), key=len)
+    for places in differ:
+        if len(places) > len(differ[0]) and len(met) < _MET:
+            break
+        if sum(map({*places}.issuperset, differ)) >= _BEFORE:
+            return tuple(places)
+    return None
 
 
 def _record(tape: Tape, call: RecordedCall, places: Sequence[CallPlace]) -> SizedRecord:
@@ -133,11 +179,13 @@ def _record(tape: Tape, call: RecordedCall, places: Sequence[CallPlace]) -> Size
 
 
 def _recorded(
-    tape: Tape, parts: KeyParts, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any],
-    kind: ArrayKind,
+    tape: Tape, parts: KeyParts, varying: _Numbers, function: Callable[..., Any], arguments: tuple[Any, ...],
+    options: dict[str, Any], kind: ArrayKind,
 ) -> RecordedCall | None:  # fmt: skip
-    """What the call runs, its extents and strides being the variables of a tape."""
-    numbers, values = list(map(tape.variable, parts.numbers)), [*arguments, *options.values()]
+    """What the call runs, those of its extents and strides that vary being the variables of a tape."""
+    numbers, values = list(parts.numbers), [*arguments, *options.values()]
+    for at in varying:
+        numbers[at] = tape.variable(numbers[at])
     arrays, known = list[Tensor](), dict[int, Tensor]()
     for at, (value, words) in enumerate(zip(values, parts.arrays, strict=True)):
         if type(value) is PackedMatrix:

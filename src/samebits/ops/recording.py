@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Protocol
 from samebits.dtypes import DType
 from samebits.kernels.plan import Plan
 from samebits.kinds import ArrayKind
-from samebits.layout import Shape
+from samebits.layout import Layout, Shape
 from samebits.layout.recorded import RecordedLayout, dense
 from samebits.memory import Buffer
 from samebits.native.table import RESULT, CallPlace
 from samebits.ops.recipe import CallOperand, Prepared, alignment, places_of
+from samebits.shapes import INTEGERS
 from samebits.tensor import Tensor
 
 __all__ = ["RecordedCall", "Recording", "asked", "is_stand_in", "recorded", "stand_in"]
@@ -101,8 +102,12 @@ def _nowhere() -> Buffer:
 def stand_in(shape: Shape, strides_bits: Shape | None, dtype: DType) -> Tensor:
     """A tensor that says how an array lies, and has no elements; dense if no strides are given."""
     if strides_bits is None:
-        return Tensor._trusted(_nowhere(), dense(shape, width_bits=dtype.width_bits), dtype)
-    return Tensor._trusted(_nowhere(), RecordedLayout.of(shape, strides_bits, 0, dtype.width_bits), dtype)
+        layout = dense(shape, width_bits=dtype.width_bits)
+    elif {*map(type, (*shape, *strides_bits))} <= INTEGERS:
+        layout = Layout(shape, strides_bits, 0, dtype.width_bits)
+    else:
+        layout = RecordedLayout.of(shape, strides_bits, 0, dtype.width_bits)
+    return Tensor._trusted(_nowhere(), layout, dtype)
 
 
 def is_stand_in(x: object) -> bool:
