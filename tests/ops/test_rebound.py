@@ -18,7 +18,7 @@ from samebits.codegen.isa import use_isa
 from samebits.kernels.gemm.contraction import Spec
 from samebits.native import call_keys, calls
 from samebits.operations.elementwise import Map, single
-from samebits.ops import memo, rebound
+from samebits.ops import memo, rebound, recording
 from samebits.ops.call import Call
 from samebits.ops.launch import launch
 
@@ -237,6 +237,27 @@ def test_a_function_that_decides_by_more_than_sizes_is_planned_each_time(planned
     for m in range(100, 110):
         alternating(X[:m])
     assert planned.count("alternating") > 10  # and when it was recorded
+
+
+def test_no_element_of_a_stand_in_is_read(planned: list[str]) -> None:
+    """A function that looks at elements is right, and planned each time: what stands in for an array has none."""
+    for x in (recording.stand_in((2, 3), None, sb.dtypes.float32), recording.stand_in((3,), (32,), sb.dtypes.int8)):
+        assert recording.is_stand_in(x)
+        for use in (lambda x: x.numpy(), lambda x: x.values(), lambda x: x.tobytes(), lambda x: x.address):
+            with pytest.raises(sb.SamebitsError, match="closed"):
+                use(x)
+
+    @memo.remembered
+    def looking(x: Any) -> Any:
+        call = Call("looking", x)
+        given = call.operand("x", x)
+        given.tensor.values()
+        (made,) = launch(call, "map", Map(single("abs", given.dtype)), [given])
+        return call.result(made)
+
+    for m in range(100, 110):
+        assert looking(X[:m]).tobytes() == np.abs(X[:m]).tobytes()
+    assert planned.count("looking") > 10  # and when it was recorded, in vain
 
 
 def test_what_may_share_work_tells_classes_apart(monkeypatch: pytest.MonkeyPatch, planned: list[str]) -> None:

@@ -89,6 +89,8 @@ class Call:
         if dtypes and tensor.dtype not in dtypes:
             expected = meant or " or ".join(dtype.name for dtype in dtypes)
             raise self.told(DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
+        if self._recording is not None:
+            return CallOperand(tensor, self._recording.number(x))
         buffer = tensor.buffer
         if buffer.device is not CPU and not buffer.device.is_host:
             raise DeviceError(self.name, name, "device", buffer.device, "the host", "copy it to the host")

@@ -95,8 +95,10 @@ class Recording:
 
 @functools.cache
 def _nowhere() -> Buffer:
-    """Memory that no element of a stand-in lies in."""
-    return Tensor.empty(()).buffer
+    """The memory of stand-ins, of which every use is refused."""
+    buffer = Tensor.empty(()).buffer
+    buffer.close()
+    return buffer
 
 
 def stand_in(shape: Shape, strides_bits: Shape | None, dtype: DType) -> Tensor:
