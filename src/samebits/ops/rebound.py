@@ -43,7 +43,7 @@ _CLASSES, _GROUPS = 256, 256
 _Numbers = tuple[int, ...]
 
 
-class _Class:
+class _CallClass:
     """Calls that differ in sizes alone.
 
     Attributes:
@@ -57,10 +57,10 @@ class _Class:
     def __init__(self) -> None:
         self.met = list[_Numbers]()
         self.refused = 0
-        self.groups: dict[_Numbers, dict[_Numbers, _Group]] = {}
+        self.groups: dict[_Numbers, dict[_Numbers, _CallGroup]] = {}
 
 
-class _Group:
+class _CallGroup:
     """Calls of a class that differ in the same numbers: how many tapes there are, and these."""
 
     __slots__ = ("made", "ways")
@@ -80,7 +80,7 @@ class _Bound(NamedTuple):
     held: object
 
 
-_classes: dict[_Numbers, _Class] = {}
+_classes: dict[_Numbers, _CallClass] = {}
 
 
 def bind(key: bytes, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
@@ -132,7 +132,7 @@ def met(
     name = _name(parts)
     if len(_classes) >= _CLASSES and name not in _classes:
         _classes.clear()
-    found = _classes.setdefault(name, _Class())
+    found = _classes.setdefault(name, _CallClass())
     varying = _varying(parts.numbers, found.met)
     found.met = [*found.met[1 - _MET :], parts.numbers]
     if not varying or found.refused >= _REFUSED:
@@ -140,7 +140,7 @@ def met(
     groups, others = found.groups.setdefault(varying, {}), _others(parts.numbers, varying)
     if others not in groups and sum(map(len, found.groups.values())) >= _GROUPS:
         return
-    group = groups.setdefault(others, _Group())
+    group = groups.setdefault(others, _CallGroup())
     if group.made >= _MADE:
         return
     group.made += 1
