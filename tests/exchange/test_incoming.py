@@ -2,6 +2,7 @@
 
 import array
 import mmap
+import pathlib
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 import torch
 from capsules import HandMade
 
+import samebits as sb
 from samebits import dtypes
 from samebits.errors import DeviceError, DTypeError, ExchangeError, LayoutError, OptionError, SamebitsError
 from samebits.exchange import incoming
@@ -346,3 +348,20 @@ def test_what_is_no_refusal_of_a_library_stays_what_it_is() -> None:
             Tensor.from_any(Offers(__dlpack__=broken, __dlpack_device__=lambda _: (1, 0)))
         with pytest.raises(kind, match="a defect"):
             Tensor.from_any(Offers(__array__=broken))
+
+
+def test_parameters_without_a_shape_are_refused_by_name(tmp_path: pathlib.Path) -> None:
+    """Those of lazy modules that have not run; torch answers every question about them with an error of its own."""
+    said = (
+        "memory is still to be made, as its module has not run, must be what the values are; run the module once first"
+    )
+    for x in (torch.nn.parameter.UninitializedParameter(), torch.nn.parameter.UninitializedBuffer()):
+        for name, call in {
+            "Tensor.from_any: x": Tensor.from_any,
+            "Tensor.from_dlpack: x": Tensor.from_dlpack,
+            "exp: out": lambda x: sb.exp(np.ones(3, np.float32), out=x),
+            "checkpoint.save: tensor 'w'": lambda x: sb.checkpoint.save(tmp_path / "w.npz", {"w": x}),
+        }.items():
+            with pytest.raises(ExchangeError) as caught:
+                call(x)
+            assert str(caught.value) == f"{name} {said}"

@@ -19,6 +19,7 @@ from samebits.checkpoint.stored import MEMBER
 from samebits.checkpoint.zipped import ZipFrame
 from samebits.dtypes import DType
 from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, SamebitsError, ShapeError, shown
+from samebits.exchange.incoming import check_torch
 from samebits.frozen import dataclass
 from samebits.kinds import kind_of
 from samebits.layout.checks import Storage
@@ -258,7 +259,10 @@ def save(
 def _taken(call: str, name: str, x: object) -> Tensor:
     """A tensor that is to be written under a name; a file has no gradients, so that a parameter is one too."""
     try:
-        return Tensor.from_any(x.detach() if kind_of(x) == "torch" and x.requires_grad else x)  # type: ignore[attr-defined]
+        if kind_of(x) == "torch" and x.requires_grad:  # type: ignore[attr-defined]  # a tensor has it
+            check_torch(x, "Tensor.from_any")
+            x = x.detach()  # type: ignore[attr-defined]
+        return Tensor.from_any(x)
     except SamebitsError as error:
         raise error.renamed(call, f"tensor {name!r}") from error
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import operator
+import sys
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -102,10 +103,11 @@ def _layout_of(shape: Shape, strides: Shape, dtype: DType) -> tuple[Layout, int,
 
 
 def check_torch(x: object, call: str) -> None:
-    """Refuse what torch would hand over as something else.
+    """Refuse what torch would hand over as something else, or not say in a sentence of ours.
 
     Its dtypes without a meaning, such as torch.int4, would arrive as int8 or uint8; the memory of a tensor whose values
-    are still to be negated, which views of conjugates are, as it lies there.
+    are still to be negated, which views of conjugates are, as it lies there. A parameter that has no shape yet answers
+    no question.
     """
     dtype = getattr(x, "dtype", None)
     # Another library's dtype need not even be hashable.
@@ -114,10 +116,19 @@ def check_torch(x: object, call: str) -> None:
     if _is_shell(dtype):
         remedy = "say what its bytes are, with Tensor.from_buffer(x.view(torch.uint8), dtype, shape)"
         raise DTypeError(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy)
+    if isinstance(x, _unmade()):
+        actual, remedy = "still to be made, as its module has not run", "run the module once first"
+        raise ExchangeError(call, "x", "memory", actual, "what the values are", remedy)
     is_negated = getattr(x, "is_neg", None)
     if is_negated is not None and is_negated():
         actual, remedy = "still to be negated", "call x.resolve_neg() first"
         raise ExchangeError(call, "x", "memory", actual, "what the values are", remedy)
+
+
+def _unmade() -> tuple[type, ...]:
+    """The classes of torch's parameters and buffers without a shape, those of lazy modules."""
+    torch = sys.modules.get("torch.nn.parameter")
+    return () if torch is None else (torch.UninitializedTensorMixin,)
 
 
 @lru_cache(maxsize=256)
