@@ -27,6 +27,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LINEAR = ((512, 768, 3072), (512, 3072, 768), (128, 768, 768))
 QUANTISED = ((1, 4096, 4096), (8, 4096, 4096), (1, 768, 3072))
 SMALL = (8, 64, 64)
+# Sequences, heads of 64, rows, keys, and whether rows attend what is before them alone.
+ATTENTION = ((1, 12, 128, 128, True), (1, 12, 512, 512, True), (8, 12, 1, 512, False))
 
 _LIBRARY = torch.library.Library("samebits_bench", "DEF")
 _LIBRARY.define("nothing(Tensor like, int rows, int columns) -> Tensor")
@@ -210,6 +212,27 @@ def others(isa: str, threads: int) -> Rows:
     return rows
 
 
+def attention(isa: str, threads: int) -> Rows:
+    """Calls a second of causal attention, of one row beside a cache, and of a batch."""
+    torch.set_num_threads(threads)
+    rows = Rows()
+    for dtype in DTYPES.values():
+        for n, heads, length, keys, is_causal in ATTENTION:
+            shapes = ((n, heads, length, 64), (n, heads, keys, 64), (n, heads, keys, 64))
+            for needs in (False, True):
+                operands = [torch.randn(shape, dtype=dtype).requires_grad_(needs) for shape in shapes]
+                calls = {
+                    name: partial(home.scaled_dot_product_attention, *operands, is_causal=is_causal)
+                    for name, home in (("ours", st), ("torch", nn.functional))
+                }
+                made = {name: _step(call, (), operands) for name, call in calls.items()} if needs else calls
+                with sb.use_isa(isa):
+                    seconds = medians(made, threads, 9)
+                what = f"{n} x {heads} x {length} x {keys}{', backward too' if needs else ''}, {_word(dtype)}"
+                rows.append(row(what, 1, seconds))
+    return rows
+
+
 def quantised(isa: str, threads: int) -> Rows:
     """Calls a second of a weight of four bits beside the layer of 16 bits that it is of."""
     torch.set_num_threads(threads)
@@ -229,6 +252,7 @@ TABLES = (
     ("Small calls{}, thousands a second", small),
     ("Small calls of functions{}, thousands a second", functions),
     ("Other modules, 512 x 768{}, steps a second", others),
+    ("Attention, sequences x heads of 64 x rows x keys{}, calls a second", attention),
     ("QuantLinear, int4-group128 of bfloat16{}, calls a second", quantised),
 )
 ISA = isas.current().name

@@ -57,6 +57,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "linear_into": [(X, normal(3, 6), normal(3), torch.zeros(1, 3, 6), torch.zeros(1, 3), 512, 1, "pairs32")],
     "layer_norm_into": [(X, ROW, ROW, 1e-5, torch.zeros(2, 6), torch.zeros(2, 6), 128, 1, "sb1")],
     "rms_norm_into": [(X, ROW, 1e-5, torch.zeros(2, 6), 128, 1, "sb1")],
+    "attend": [(normal(2, 4, 5), normal(2, 5, 3), torch.ones(2, 4, 5, dtype=torch.bool).triu(2), 128, "sb1")],
     "embedding_into": [(INDICES, X, -1, torch.zeros(2, 4, 6), 128, 1, "sb1")],
     "add_product_": [(torch.zeros(2, 3, 6), X.detach(), normal(4, 3).detach(), 128, 1, "sb1")],
     "add_rows_": [(torch.zeros(2, 6), X.detach(), 128, 1, "sb1")],

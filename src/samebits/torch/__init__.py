@@ -17,6 +17,7 @@ except ImportError as error:
     raise missing("samebits.torch", "torch", error) from error
 
 from samebits.torch.accumulate import Accumulation, accumulate
+from samebits.torch.attention import scaled_dot_product_attention
 from samebits.torch.collectives import ordered_all_reduce
 from samebits.torch.convert import ConvertedModel, convert, left_to_torch
 from samebits.torch.functions import (
@@ -64,7 +65,7 @@ __all__ = [
     "QuantLinear", "RMSNorm", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh", "accumulate", "addmm", "baddbmm", "bmm",
     "clip_grad_norm_", "convert", "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm",
     "left_to_torch", "linear", "log", "log_softmax", "matmul", "mean", "mm", "ordered_all_reduce", "relu", "rms_norm",
-    "sigmoid", "silu", "softmax", "sum", "tanh", "use_spec",
+    "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "sum", "tanh", "use_spec",
 ]  # fmt: skip
 
 

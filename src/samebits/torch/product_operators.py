@@ -29,7 +29,17 @@ from samebits.torch.operator import (
 )
 from samebits.torch.spec import DEFAULT
 
-__all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "spec_options", "sum_rows"]
+__all__ = [
+    "factor_gradients",
+    "factors",
+    "linear",
+    "linear_of",
+    "linear_shapes",
+    "matmul",
+    "rows_of",
+    "spec_options",
+    "sum_rows",
+]
 
 
 def _word(dtype: torch.dtype) -> str:
@@ -173,16 +183,21 @@ def _check_addend(call: str, name: str, c: Tensor, shape: tuple[Any, ...], x: Te
 def _matmul_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    (a, b), (left, right, c, alpha, beta, chunk, segments, order) = kept, inputs
-    da = db = dc = None
-    if left.shape[:-2] == right.shape[:-2]:
-        da = matmul(dy, b.mT, None, alpha, 1.0, chunk, segments, order) if needs[0] else None
-        db = matmul(a.mT, dy, None, alpha, 1.0, chunk, segments, order) if needs[1] else None
-    else:
-        da, db = _of_batches(inputs, kept, needs, dy)
-    if needs[2]:
-        dc = _added(dy, c, beta, chunk, segments, order)
-    return da, db, dc, None, None, None, None, None
+    c, beta, *sums = inputs[2], *inputs[4:]
+    dc = _added(dy, c, beta, *sums) if needs[2] else None
+    return (*factor_gradients(inputs, kept, needs, dy), dc, None, None, None, None, None)
+
+
+def factor_gradients(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of a product by both factors, of the inputs of `matmul`."""
+    (a, b), (left, right, _, alpha, _, chunk, segments, order) = kept, inputs
+    if left.shape[:-2] != right.shape[:-2]:
+        return _of_batches(inputs, kept, needs, dy)
+    da = matmul(dy, b.mT, None, alpha, 1.0, chunk, segments, order) if needs[0] else None
+    db = matmul(a.mT, dy, None, alpha, 1.0, chunk, segments, order) if needs[1] else None
+    return da, db
 
 
 def _of_batches(
