@@ -1,4 +1,4 @@
-"""Attention is numerics.md section 8 bit for bit, its gradients section 5; keys that a row may not attend are not there."""
+"""Attention is numerics.md section 8 bit for bit, its gradients section 5; keys a row may not attend are not there."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
                (ROW, normal(3, 6), None, 128, 1, "sb1")],
     "matmul": [(normal(4, 1, 5, 6), normal(3, 6, 2), normal(2), 2.0, 0.5, 128, 1, "sb1"),
                (X.detach().T.requires_grad_(), X, None, 1.0, 1.0, 64, 2, "pairs32")],
+    "wide_product": [(X.detach(), X.detach().bfloat16().T, None, 0.5, 128, "sb1"),
+                     (X.detach().bfloat16(), X.detach().bfloat16().T, torch.ones(4, 4), 2.0, 16, "sb1")],
     "sum_rows": [(normal(2, 4, 6), 0.5, torch.bfloat16, 128, 1, "sb1")],
     "scaled": [(X, "mul", 0.3), (X, "div", 3.0)],
     **{name: [(X,), (normal(3, dtype=torch.bfloat16),)] for name in ELEMENTS},

@@ -19,7 +19,7 @@ from samebits.shapes import check_flag
 from samebits.torch import row_operators as along
 from samebits.torch.arguments import check_tensors, number
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, is_compiling
-from samebits.torch.product_operators import factor_gradients, factors, matmul
+from samebits.torch.product_operators import factor_gradients, factors, matmul, wide, wide_product
 from samebits.torch.spec import order
 
 __all__ = ["attend", "scaled_dot_product_attention"]
@@ -60,10 +60,9 @@ def scaled_dot_product_attention(
     _check(query, key, value, enable_gqa)
     by = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else number(_CALL, "scale", scale)
     chunk, _, name = order(_CALL, None)
-    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
-    q, k, v = (_with_heads(x).to(wide) for x in (query, key, value))
+    q, k, v = (_with_heads(x) for x in (query, key, value))
     with torch.autocast("cpu", enabled=False):
-        mask = _mask(attn_mask, query, key, is_causal, wide)
+        mask = _mask(attn_mask, query, key, is_causal)
         shared = q.shape[1] // k.shape[1] if enable_gqa else 1
         if shared > 1:
             q, k, v, mask = q.unflatten(1, (-1, shared)), k.unsqueeze(2), v.unsqueeze(2), mask.of_groups(shared)
@@ -80,12 +79,20 @@ class _Sums(NamedTuple):
     order: str
 
     def scores(self, q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
-        """(q @ k^T) * scale + added."""
-        return matmul(q, k.mT, added, self.scale, 1.0, self.chunk, 1, self.order)  # type: ignore[no-any-return]
+        """(q @ k^T) * scale + added, in float32 (float64)."""
+        return self._product(q, k.mT, added, self.scale)
 
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """a @ b."""
-        return matmul(a, b, None, 1.0, 1.0, self.chunk, 1, self.order)  # type: ignore[no-any-return]
+    def product(self, p: Tensor, v: Tensor) -> Tensor:
+        """p @ v, in float32 (float64)."""
+        return self._product(p, v, None, 1.0)
+
+    def _product(self, a: Tensor, b: Tensor, added: Tensor | None, scale: float) -> Tensor:
+        found: Tensor = (
+            wide_product(a, b, added, scale, self.chunk, self.order)
+            if b.dtype is not wide(b.dtype)
+            else matmul(a, b, added, scale, 1.0, self.chunk, 1, self.order)
+        )
+        return found
 
 
 class _Mask(NamedTuple):
@@ -155,7 +162,7 @@ def _with_heads(x: Tensor) -> Tensor:
     return x if x.ndim == 4 else x.unsqueeze(1) if x.ndim == 3 else x.unsqueeze(0).unsqueeze(0)
 
 
-def _mask(given: Tensor | None, query: Tensor, key: Tensor, is_causal: bool, wide: torch.dtype) -> _Mask:
+def _mask(given: Tensor | None, query: Tensor, key: Tensor, is_causal: bool) -> _Mask:
     """As [N or 1, H or 1, L or 1, S or 1]."""
     rows, keys = query.shape[-2], key.shape[-2]
     if is_causal:
@@ -174,7 +181,7 @@ def _mask(given: Tensor | None, query: Tensor, key: Tensor, is_causal: bool, wid
     if given.dtype is torch.bool:
         return _Mask(~given)
     hidden = given == -math.inf
-    return _Mask(hidden, given.to(wide).masked_fill(hidden, 0.0))
+    return _Mask(hidden, given.to(wide(query.dtype)).masked_fill(hidden, 0.0))
 
 
 def _by_sequence(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tensor:
@@ -216,8 +223,10 @@ def _behind(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums, first: in
 
 
 def _by_block(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tensor:
-    """As many rows at once as their scores stay in cache; all of them where a gradient is asked for."""
+    """As many rows at once as their scores stay in cache; where a gradient is asked for all of them, and of narrower
+    floats float32, which products have gradients in."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, mask.added) if x is not None):
+        q, k, v = (x.to(wide(x.dtype)) for x in (q, k, v))
         return _attention(q, k, v, mask, sums, False)
     is_finite = mask.hidden is not None and not is_compiling() and _known(v.isfinite().all()) is True
     made = q.new_empty(*q.shape[:-1], v.shape[-1])
@@ -243,6 +252,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums, is_fin
     """Of rows whose keys count from the first; `is_finite`: v is known to be."""
     if not k.shape[-2]:
         return v.new_zeros(*q.shape[:-1], v.shape[-1])
+    v = v if is_finite or mask.hidden is None else v.to(wide(v.dtype))
     scores = sums.scores(q, k, mask.added)
     if mask.hidden is None:
         return sums.product(along.softmax(scores, -1), v)

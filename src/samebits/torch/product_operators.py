@@ -21,6 +21,7 @@ from samebits.torch.operator import (
     Form,
     Gradient,
     Operator,
+    by_loop,
     check_tensor,
     define,
     front,
@@ -39,6 +40,8 @@ __all__ = [
     "rows_of",
     "spec_options",
     "sum_rows",
+    "wide",
+    "wide_product",
 ]
 
 
@@ -292,6 +295,24 @@ def _sum_rows_backward(
 _ONES = (torch.ones((), dtype=torch.float32), torch.ones((), dtype=torch.float64))
 
 
+@of_memory
+def _wide_product(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, chunk: int, order: str, threads: int
+) -> Any:  # fmt: skip
+    kind = _WORDS[wide(a.dtype)]
+    return _multiplied(a, b, c=c, alpha=alpha, out_dtype=kind, spec=Spec(chunk, 1, order), threads=threads)
+
+
+def _wide_product_shapes(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, chunk: int, order: str) -> Tensor:
+    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    return a.new_empty(shape, dtype=wide(a.dtype))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What elements of a dtype are summed in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
 def factors(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
     """Each of the first two operands is read for the gradient of the other."""
     return inputs[0] if needs[1] else None, inputs[1] if needs[0] else None
@@ -305,6 +326,11 @@ linear = define(Operator(
 matmul = define(Operator(
     f"matmul(Tensor a, Tensor b, Tensor? c, float alpha, float beta, {_ORDER}",
     _matmul, _matmul_shapes, _matmul_batch, Gradient(factors, _matmul_backward, formed=(0, 1, 2)), casts=3,
+))  # fmt: skip
+# Of floats of two dtypes, whose result is not rounded to either; it has no gradient.
+wide_product = define(Operator(
+    "wide_product(Tensor a, Tensor b, Tensor? c, float alpha, int chunk, str order) -> Tensor",
+    _wide_product, _wide_product_shapes, by_loop,
 ))  # fmt: skip
 sum_rows = define(Operator(
     f"sum_rows(Tensor input, float scale, ScalarType dtype, {_ORDER}",
