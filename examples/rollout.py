@@ -1,6 +1,5 @@
 """Tokens that come one at a time, beside a cache and in any batch, have the logits that a trainer computes at once."""
 
-import types
 from typing import Any
 
 import torch
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 import samebits.torch as st
 
 TOKENS, LENGTH, WORDS, WIDTH, HEADS = 64, 12, 96, 64, 4
-theirs = types.SimpleNamespace(matmul=torch.matmul, **vars(nn.functional))
 torch.manual_seed(0)
 table = torch.randn(WORDS, WIDTH)
 shapes = (3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 2 * WIDTH)
@@ -22,9 +20,7 @@ def logits(f: Any, tokens: Tensor, cache: list[list[Tensor]]) -> Any:
     for (qkv, out, up, down), past in zip(layers, cache, strict=True):
         q, k, v = f.linear(f.rms_norm(x, (WIDTH,)), qkv).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         past[:] = [torch.cat([*past[i : i + 1], new], 2) for i, new in enumerate((k, v))]
-        later = torch.ones(q.shape[2], past[0].shape[2], dtype=torch.bool).triu(past[0].shape[2] - q.shape[2] + 1)
-        scores = f.matmul(q, past[0].mT) * q.shape[-1] ** -0.5
-        seen = f.matmul(f.softmax(scores.masked_fill(later, -torch.inf), -1), past[1])
+        seen = f.scaled_dot_product_attention(q, *past, is_causal=q.shape[2] > 1)
         x = x + f.linear(seen.transpose(1, 2).flatten(2), out)
         gate, value = f.linear(f.rms_norm(x, (WIDTH,)), up).chunk(2, -1)
         x = x + f.linear(f.silu(gate) * value, down)
@@ -33,7 +29,7 @@ def logits(f: Any, tokens: Tensor, cache: list[list[Tensor]]) -> Any:
 
 if __name__ == "__main__":
     tokens = torch.randint(WORDS, (TOKENS, LENGTH))
-    for name, f in (("samebits", st), ("torch", theirs)):
+    for name, f in (("samebits", st), ("torch", nn.functional)):
         for batch in (1, 3, TOKENS):
             cache: list[list[Tensor]] = [[], []]
             steps = [logits(f, tokens[:batch, i : i + 1], cache) for i in range(LENGTH)]
