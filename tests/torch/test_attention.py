@@ -259,3 +259,12 @@ def test_what_does_not_fit_is_refused(call: Any, kind: type[Exception], text: st
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value).startswith(f"scaled_dot_product_attention: {text}")
+
+
+@pytest.mark.parametrize("keys", [0, 6])
+def test_gradients_where_no_row_attends_a_key(keys: int) -> None:
+    """They are +0, as of any other row that attends nothing."""
+    leaves = [torch.ones(1, 2, rows, 4, requires_grad=True) for rows in (3, keys, keys)]
+    y = st.scaled_dot_product_attention(*leaves, torch.zeros(3, keys, dtype=torch.bool))
+    for found in (y, *torch.autograd.grad(y.sum(), leaves)):
+        assert same(found, torch.zeros_like(found))

@@ -250,8 +250,6 @@ def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums, is_finite: bool) -> Tensor:
     """Of rows whose keys count from the first; `is_finite`: v is known to be."""
-    if not k.shape[-2]:
-        return v.new_zeros(*q.shape[:-1], v.shape[-1])
     v = v if is_finite or mask.hidden is None else v.to(wide(v.dtype))
     scores = sums.scores(q, k, mask.added)
     if mask.hidden is None:
