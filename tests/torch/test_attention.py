@@ -164,6 +164,26 @@ def test_what_a_row_may_not_attend_yet_does_not_reach_it() -> None:
         assert v_alone[:, :, 20:, [0, 1, 2, 4]].isfinite().all()
 
 
+@pytest.mark.parametrize("shared", [1, 2])
+def test_gradients_do_not_see_what_no_row_may_attend(shared: int) -> None:
+    """Wherever it lies among the keys."""
+    q, k, v = drawn(2, 2, 5, 9)
+    q = q.repeat_interleave(shared, 1)
+    mask = torch.ones(2, 2 * shared, 5, 9, dtype=torch.bool)
+    for at in (0, 4, 8):
+        given = mask.clone()
+        given[..., at] = False
+        found = []
+        for hole in (0.5, math.nan, math.inf):
+            leaves = [x.clone() for x in (q, k, v)]
+            for x in leaves[1:]:
+                x[:, :, at] = hole
+            leaves = [x.requires_grad_() for x in leaves]
+            y = attention(*leaves, given, enable_gqa=shared > 1)
+            found.append([due.bits(x) for x in torch.autograd.grad(y.sum(), leaves)])
+        assert found[0] == found[1] == found[2], at
+
+
 def test_heads_may_be_shared() -> None:
     q, (_, k, v) = normal(8, 2, 6, 20, 16), drawn(2, 3, 20, 33)
     mask = torch.from_numpy(np.random.default_rng(9).random((2, 6, 20, 33)) < 0.5)

@@ -227,7 +227,7 @@ def _by_block(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tens
     floats float32, which products have gradients in."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, mask.added) if x is not None):
         q, k, v = (x.to(wide(x.dtype)) for x in (q, k, v))
-        return _attention(q, k, v, mask, sums, False)
+        return _attention(q, _seen_keys(k, mask), v, mask, sums, False)
     is_finite = mask.hidden is not None and not is_compiling() and _known(v.isfinite().all()) is True
     made = q.new_empty(*q.shape[:-1], v.shape[-1])
     for n, rows in _blocks(q, k):
@@ -235,6 +235,14 @@ def _by_block(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tens
         part = q[n][..., rows, :], k[n][..., keys, :], v[n][..., keys, :]
         made[n][..., rows, :] = _attention(*part, mask.at(n, rows, keys), sums, is_finite)
     return made
+
+
+def _seen_keys(k: Tensor, mask: _Mask) -> Tensor:
+    """k, with +0 for keys that no row may attend: the gradient of the rows multiplies keys by +0 there."""
+    if mask.hidden is None or mask.seen is not None:
+        return k
+    unseen = mask.hidden.all(-2)
+    return k.masked_fill((unseen.all(2, True) if k.ndim == 5 else unseen).unsqueeze(-1), 0.0)
 
 
 def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
