@@ -127,6 +127,18 @@ def test_norms_of_several_axes_are_those_of_one() -> None:
         assert due.bits(whole) == due.bits(norm(x.flatten(1), (42,), weight.flatten()))
 
 
+@pytest.mark.parametrize("dtype", FLOATS[2:], ids=str)
+def test_nan_is_canonical_where_narrow_floats_are_computed_wide(dtype: torch.dtype) -> None:
+    """Torch's conversions have other codes for NaN."""
+    x, weight = normal(0, 4, 40, dtype=dtype), normal(1, 40)
+    x[1, 3] = torch.nan
+    x.requires_grad_()
+    for y in (st.layer_norm(x, (40,), weight, weight), st.rms_norm(x, (40,), weight)):
+        (dx,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        for made in (y, dx):
+            assert due.bits(made[1]) == due.bits(due.given(np.full(40, np.nan, np.float32), dtype))
+
+
 def test_layer_norm_of_narrow_floats_beside_wide_weights_rounds_once() -> None:
     x, weight, bias = normal(0, 4, 40, dtype=torch.bfloat16), normal(1, 40), normal(2, 40)
     y = st.layer_norm(x, (40,), weight, bias)

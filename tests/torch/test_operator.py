@@ -34,6 +34,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
                (X.detach().T.requires_grad_(), X, None, 1.0, 1.0, 64, 2, "pairs32")],
     "wide_product": [(X.detach(), X.detach().bfloat16().T, None, 0.5, 128, "sb1"),
                      (X.detach().bfloat16(), X.detach().bfloat16().T, torch.ones(4, 4), 2.0, 16, "sb1")],
+    "converted": [(X, torch.bfloat16), (normal(3, dtype=torch.float16), torch.float32)],
     "sum_rows": [(normal(2, 4, 6), 0.5, torch.bfloat16, 128, 1, "sb1")],
     "scaled": [(X, "mul", 0.3), (X, "div", 3.0)],
     **{name: [(X,), (normal(3, dtype=torch.bfloat16),)] for name in ELEMENTS},

@@ -18,6 +18,7 @@ from samebits.errors import DTypeError, OptionError, ShapeError, shown
 from samebits.shapes import check_flag
 from samebits.torch import row_operators as along
 from samebits.torch.arguments import check_tensors, number
+from samebits.torch.element_operators import converted
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, is_compiling
 from samebits.torch.product_operators import factor_gradients, factors, matmul, wide, wide_product
 from samebits.torch.spec import order
@@ -56,19 +57,20 @@ def scaled_dot_product_attention(
         raise OptionError(_CALL, "attn_mask", "", "given beside is_causal", "one of both", "put both into the mask")
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
-        query, key, value = (x.to(kind) if x.is_floating_point() else x for x in (query, key, value))
+        q, k, v = (x.to(kind) if x.is_floating_point() else x for x in (query, key, value))
+        with torch.autocast("cpu", enabled=False):
+            return scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     _check(query, key, value, enable_gqa)
     by = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else number(_CALL, "scale", scale)
     chunk, _, name = order(_CALL, None)
     q, k, v = (_with_heads(x) for x in (query, key, value))
-    with torch.autocast("cpu", enabled=False):
-        mask = _mask(attn_mask, query, key, is_causal)
-        shared = q.shape[1] // k.shape[1] if enable_gqa else 1
-        if shared > 1:
-            q, k, v, mask = q.unflatten(1, (-1, shared)), k.unsqueeze(2), v.unsqueeze(2), mask.of_groups(shared)
-        y = _by_sequence(q, k, v, mask, _Sums(by, chunk, name))
-        y = y.flatten(1, 2) if shared > 1 else y
-    return y.reshape(*query.shape[:-1], value.shape[-1]).to(query.dtype)
+    mask = _mask(attn_mask, query, key, is_causal)
+    shared = q.shape[1] // k.shape[1] if enable_gqa else 1
+    if shared > 1:
+        q, k, v, mask = q.unflatten(1, (-1, shared)), k.unsqueeze(2), v.unsqueeze(2), mask.of_groups(shared)
+    y = _by_sequence(q, k, v, mask, _Sums(by, chunk, name))
+    y = y.flatten(1, 2) if shared > 1 else y
+    return y.reshape(*query.shape[:-1], value.shape[-1])
 
 
 class _Sums(NamedTuple):
@@ -170,8 +172,7 @@ def _mask(given: Tensor | None, query: Tensor, key: Tensor, is_causal: bool) -> 
     if given is None:
         return _Mask()
     check_tensors(_CALL, attn_mask=given)
-    if given.dtype is not torch.bool:
-        check_tensor(_CALL, "attn_mask", given)
+    check_tensor(_CALL, "attn_mask", given, *[torch.bool] * (given.dtype is torch.bool))
     shape = (*query.shape[:-1], keys)
     missing = len(shape) - given.ndim
     if missing < 0 or any(a not in (1, b) for a, b in zip(given.shape, shape[missing:], strict=True)):
@@ -181,7 +182,7 @@ def _mask(given: Tensor | None, query: Tensor, key: Tensor, is_causal: bool) -> 
     if given.dtype is torch.bool:
         return _Mask(~given)
     hidden = given == -math.inf
-    return _Mask(hidden, given.to(wide(query.dtype)).masked_fill(hidden, 0.0))
+    return _Mask(hidden, converted(given, wide(query.dtype)).masked_fill(hidden, 0.0))
 
 
 def _by_sequence(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tensor:
@@ -211,7 +212,7 @@ def _known(truth: Tensor) -> bool | None:
     """A truth; None for one of a batch of `vmap`, or of a device without values."""
     try:
         return bool(truth)
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return None
 
 
@@ -226,14 +227,14 @@ def _by_block(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums) -> Tens
     """As many rows at once as their scores stay in cache; where a gradient is asked for all of them, and of narrower
     floats float32, which products have gradients in."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, mask.added) if x is not None):
-        q, k, v = (x.to(wide(x.dtype)) for x in (q, k, v))
-        return _attention(q, _seen_keys(k, mask), v, mask, sums, False)
+        a, b, c = (converted(x, wide(x.dtype)) for x in (q, k, v))
+        return converted(_attention(a, _seen_keys(b, mask), c, mask, sums, False), q.dtype)
     is_finite = mask.hidden is not None and not is_compiling() and _known(v.isfinite().all()) is True
     made = q.new_empty(*q.shape[:-1], v.shape[-1])
     for n, rows in _blocks(q, k):
         keys = slice(None, rows.stop if mask.seen is not None else None)
         part = q[n][..., rows, :], k[n][..., keys, :], v[n][..., keys, :]
-        made[n][..., rows, :] = _attention(*part, mask.at(n, rows, keys), sums, is_finite)
+        made[n][..., rows, :] = converted(_attention(*part, mask.at(n, rows, keys), sums, is_finite), q.dtype)
     return made
 
 
@@ -247,7 +248,8 @@ def _seen_keys(k: Tensor, mask: _Mask) -> Tensor:
 
 def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
     """Sequences and rows of each block."""
-    count, rows, of_row = q.shape[0], q.shape[-2], max(math.prod(q.shape[1:-2]) * k.shape[-2] * q.element_size(), 1)
+    count, rows, of_row = q.shape[0], q.shape[-2], math.prod(q.shape[1:-2]) * k.shape[-2]
+    of_row = max(of_row * wide(q.dtype).itemsize, 1)
     if 2 * rows * of_row <= _TOGETHER:
         step = _TOGETHER // max(rows * of_row, 1)
         yield from ((slice(n, n + step), slice(None)) for n in range(0, count, step))
@@ -258,7 +260,7 @@ def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: _Mask, sums: _Sums, is_finite: bool) -> Tensor:
     """Of rows whose keys count from the first; `is_finite`: v is known to be."""
-    v = v if is_finite or mask.hidden is None else v.to(wide(v.dtype))
+    v = v if is_finite or mask.hidden is None else converted(v, wide(v.dtype))
     scores = sums.scores(q, k, mask.added)
     if mask.hidden is None:
         return sums.product(along.softmax(scores, -1), v)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from samebits.ops import elementwise, training
+from samebits.ops import casts, elementwise, training
 from samebits.ops.memo import itself
-from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, of_memory
+from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, of_memory
 
-__all__ = ["erf", "exp", "gelu", "gelu_tanh", "log", "relu", "scaled", "sigmoid", "silu", "tanh"]
+__all__ = ["converted", "erf", "exp", "gelu", "gelu_tanh", "log", "relu", "scaled", "sigmoid", "silu", "tanh"]
 
 
 def _function(name: str, keeps_result: bool, call: str = "", **options: Any) -> Any:
@@ -58,6 +59,30 @@ def _scaled_backward(inputs: tuple[Any, ...], kept: Any, needs: Any, dy: Tensor)
     return scaled(dy, *inputs[1:]), None, None
 
 
+_cast = of_memory(casts.cast)
+
+
+def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in another float format, rounded once, NaN canonical: torch's own conversion gives it other codes."""
+    return x if x.dtype is dtype else _converted(x, dtype)
+
+
+def _converted_of(x: Tensor, dtype: torch.dtype, threads: int) -> Any:
+    return _cast(x, str(dtype).removeprefix("torch."), threads=threads)
+
+
+def _converted_shapes(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.new_empty(x.shape, dtype=dtype)
+
+
+def _converted_backward(inputs: tuple[Form, Any], kept: Any, needs: Any, dy: Tensor) -> tuple[Any, ...]:
+    return converted(dy, inputs[0].dtype), None
+
+
+_converted = define(Operator(
+    "converted(Tensor input, ScalarType dtype) -> Tensor", _converted_of, _converted_shapes, in_front(1),
+    Gradient(lambda inputs, result, needs: (), _converted_backward, formed=(0,)),
+))  # fmt: skip
 exp = _function("exp", True)
 log = _function("log", False)
 erf = _function("erf", False)

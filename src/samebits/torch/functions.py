@@ -183,7 +183,11 @@ def _norm(
         given = [None if z is None else z.flatten() for z in given]
     wide = {z.dtype for z in given if z is not None and z.dtype is not x.dtype}
     if x.dtype in (torch.bfloat16, torch.float16) and wide == {torch.float32}:
-        y = normalised(x.float(), *[None if z is None else z.float() for z in given]).to(x.dtype)
+        single = (
+            elements.converted(x, torch.float32),
+            *[None if z is None else elements.converted(z, torch.float32) for z in given],
+        )
+        y = elements.converted(normalised(*single), x.dtype)
     else:
         y = normalised(x, *given)
     return y if len(shape) == 1 else y.reshape(input.shape)

@@ -15,7 +15,7 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import matmul as products
 from samebits.ops.memo import itself
 from samebits.ops.recording import is_stand_in
-from samebits.torch.element_operators import scaled
+from samebits.torch.element_operators import converted, scaled
 from samebits.torch.operator import (
     FLOATS,
     Form,
@@ -251,7 +251,7 @@ def _added(dy: Tensor, c: Form, beta: float, chunk: int, segments: int, order: s
     repeated = [i for i in range(dy.ndim) if i < missing or (c.shape[i - missing] == 1 and dy.shape[i] != 1)]
     if not repeated:
         made = dy if beta == 1.0 else scaled(dy, "mul", beta)
-        return made if made.dtype == c.dtype else made.to(c.dtype)
+        return converted(made, c.dtype)
     kept = [i for i in range(dy.ndim) if i not in repeated]
     rows = dy.permute(*repeated, *kept).flatten(0, len(repeated) - 1)
     rows = rows.flatten(1) if len(kept) > 1 else rows.unsqueeze(1) if not kept else rows
@@ -289,7 +289,7 @@ def _sum_rows_backward(
 ) -> tuple[Tensor | None, ...]:
     x, scale, *_ = inputs
     dx = dy if scale == 1.0 else scaled(dy, "mul", scale)
-    return dx.to(x.dtype).unsqueeze(-2).expand(x.shape), None, None, None, None, None
+    return converted(dx, x.dtype).unsqueeze(-2).expand(x.shape), None, None, None, None, None
 
 
 _ONES = (torch.ones((), dtype=torch.float32), torch.ones((), dtype=torch.float64))

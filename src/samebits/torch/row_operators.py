@@ -15,7 +15,7 @@ from samebits.ops import rows, training
 from samebits.ops.memo import itself
 from samebits.torch.element_operators import scaled
 from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, of_memory, threads
-from samebits.torch.product_operators import rows_of, sum_rows
+from samebits.torch.product_operators import rows_of, sum_rows, wide
 
 __all__ = [
     "NormGradients", "layer_norm", "layer_norm_of", "layer_norm_shapes", "log_softmax", "mean", "of_layer_norm",
@@ -205,7 +205,7 @@ def _all_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any
 
 
 def _wide(x: Tensor, *rest: Any) -> Tensor:
-    return x.new_empty(x.shape, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
+    return x.new_empty(x.shape, dtype=wide(x.dtype))
 
 
 def _sum(x: Tensor, dim: list[int], keepdim: bool, threads: int) -> Any:
